@@ -28,7 +28,7 @@ class Killer:
         value = getattr(os, name)
         return (lambda *args: self.call(value, *args)) if name in self.CALLS else value
 
-    CALLS = ("write", "fsync", "fdatasync", "replace", "link", "unlink", "ftruncate", "open")
+    CALLS = ("write", "fsync", "fdatasync", "replace", "link", "unlink", "ftruncate", "open", "fstat")
 
     def call(self, function, *args):
         self.calls_left -= 1
@@ -184,84 +184,98 @@ def test_a_trainer_that_is_killed_learns_each_group_once_in_the_same_batches(ord
 
 
 @pytest.fixture
-def files(tmp_path):
-    """The paths of a checkpoint and of its journal, after a random walk of 150 calls."""
+def path(tmp_path):
+    """The file of a ledger, after a random walk of 150 calls."""
     walk = Walk(7, tmp_path)
     for step in range(150):
         walk.step()
         if step == 20:
             walk.groups.checkpoint()
-    return walk.path, walk.path.with_name(f"{walk.path.name}.journal")
+    return walk.path
 
 
-def ends_of(journal):
-    """The bytes at which the records of a journal begin, and the last one ends."""
-    size, ends = journal.stat().st_size, [0]
-    with open(journal, "rb") as file:
-        while ends[-1] < size:
-            ends.append(_journal._read(file, ends[-1], size)[1])
+def ends_of(path):
+    """The bytes at which records end."""
+    journal, ends = _journal.Journal(path), []
+    for _ in journal.records():
+        ends.append(journal.next[1])
+    journal.close()
     return ends
 
 
-def test_a_journal_cut_at_any_byte_has_what_was_written_before(files):
-    path, journal = files
-    contents, ends = journal.read_bytes(), ends_of(journal)
-    for size in [*range(60), *np.random.default_rng(2).integers(0, len(contents), 200).tolist(), *ends]:
-        journal.write_bytes(contents[:size])
-        groups = per.llm.Groups.load(path)
-        counts = groups.counts()
-        assert holds_the_law(groups)
-        del groups
+def test_a_file_cut_at_any_byte_has_what_was_written_before(path):
+    contents, ends = path.read_bytes(), ends_of(path)
+    sizes = [*range(ends[0], ends[0] + 60), *np.random.default_rng(2).integers(ends[0], len(contents), 200).tolist()]
+    for size in [*sizes, *ends]:
+        path.write_bytes(contents[:size])
+        with per.llm.Groups.load(path) as groups:
+            counts = groups.counts()
+            assert holds_the_law(groups)
         whole = max(end for end in ends if end <= size)
-        assert journal.read_bytes()[:whole] == contents[:whole]
+        assert path.read_bytes()[:whole] == contents[:whole]
+        assert per.llm.Groups.load(path).counts() == counts
+    for size in (0, 10, ends[0] - 1):
+        path.write_bytes(contents[:size])
+        with pytest.raises(per.CorruptFile, match=f"{path}: record 0, at byte 0, is damaged"):
+            per.llm.Groups.load(path)
+
+
+def test_damage_amid_the_file_is_refused(path):
+    contents = path.read_bytes()
+    end = ends_of(path)[-2]  # the last record may be incomplete
+    for place in [0, *np.random.default_rng(3).integers(0, end, 120).tolist()]:
+        changed = bytearray(contents)
+        changed[place] ^= 4
+        path.write_bytes(changed)
+        with pytest.raises(per.CorruptFile, match=rf"{path}: record \d+, at byte \d+, is damaged"):
+            per.llm.Groups.load(path)
+    path.write_bytes(contents)
+    per.llm.Groups.load(path)
+
+
+def test_a_missing_record_is_refused(path):
+    contents, ends = path.read_bytes(), ends_of(path)
+    path.write_bytes(contents[: ends[0]] + contents[ends[1] :])
+    with pytest.raises(per.CorruptFile, match=r"record 1 is missing; the next is 2"):
+        per.llm.Groups.load(path)
+    path.write_bytes(contents[: ends[1]] + contents[ends[0] : ends[1]])  # one of them twice
+    with pytest.raises(per.CorruptFile, match=r"record 2 is missing; the next is 1"):
+        per.llm.Groups.load(path)
+
+
+def test_a_last_record_of_which_a_power_failure_left_a_part_is_cut_off(path):
+    contents, ends = path.read_bytes(), ends_of(path)
+    path.write_bytes(contents[: ends[-2]])
+    counts = per.llm.Groups.load(path).counts()
+    for place in range(ends[-2], ends[-1]):  # zeros up to there
+        path.write_bytes(contents[: ends[-2]] + bytes(place + 1 - ends[-2]) + contents[place + 1 :])
         assert per.llm.Groups.load(path).counts() == counts
 
 
-def test_damage_amid_the_files_is_refused(files):
-    path, journal = files
-    most = {path: path.stat().st_size, journal: ends_of(journal)[-2]}  # the last record may be incomplete
-    for damaged, end in most.items():
-        contents = damaged.read_bytes()
-        for place in [0, *np.random.default_rng(3).integers(0, end, 60).tolist()]:
-            changed = bytearray(contents)
-            changed[place] ^= 4
-            damaged.write_bytes(changed)
-            with pytest.raises(per.CorruptFile, match=str(damaged)):
-                per.llm.Groups.load(path)
-        damaged.write_bytes(contents)
-    per.llm.Groups.load(path)
-    path.write_bytes(path.read_bytes() + b"x")
-    with pytest.raises(per.CorruptFile, match=str(path)):
-        per.llm.Groups.load(path)
-
-
-def test_a_missing_record_is_refused(files):
-    path, journal = files
-    journal.write_bytes(journal.read_bytes()[ends_of(journal)[1] :])
-    with pytest.raises(per.CorruptFile, match=r"record \d+ is missing; the next is \d+"):
-        per.llm.Groups.load(path)
-
-
-def test_zeros_at_the_end_which_a_power_failure_may_leave_are_cut_off(files):
-    path, journal = files
+def test_zeros_at_the_end_which_a_power_failure_may_leave_are_cut_off(path):
     counts = per.llm.Groups.load(path).counts()
-    with open(journal, "ab") as file:
+    with open(path, "ab") as file:
         file.write(bytes(5000))
-    size = journal.stat().st_size
-    assert per.llm.Groups.load(path).counts() == counts and journal.stat().st_size == size - 5000
+    size = path.stat().st_size
+    assert per.llm.Groups.load(path).counts() == counts and path.stat().st_size == size - 5000
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_kill_amid_the_first_checkpoint_does_not_endanger_it_in_the_second(tmp_path):
-    """The first one is created under two names, one of which the second one writes to."""
+def test_a_new_ledger_is_whole_or_not_there_and_does_not_begin_with_an_old_one(tmp_path):
     path = tmp_path / "ledger"
-    for calls in range(1, 12):
-        path.unlink(missing_ok=True)
+    is_whole, calls = False, 0
+    while not is_whole:
+        calls += 1
+        with per.llm.Groups(1, capacity=2, path=path) as old:
+            old.reserve(2)
+        path.unlink()
         is_whole = in_a_child(lambda: created(path, calls))  # noqa: B023
-        for more in range(1, 8 * path.exists()):
+        assert not path.exists() or per.llm.Groups.load(path).counts().issued == 0
+        for more in range(1, 15 * path.exists()):
             in_a_child(lambda: checkpointed(path, more))  # noqa: B023
             assert per.llm.Groups.load(path).counts().issued == 0
-    assert is_whole
+        path.unlink(missing_ok=True)
+    assert calls > 6
 
 
 def created(path, calls):
@@ -270,8 +284,70 @@ def created(path, calls):
 
 
 def checkpointed(path, calls):
+    groups = per.llm.Groups.load(path)
     _journal.os = Killer(calls, np.random.default_rng(calls))
-    per.llm.Groups.load(path).checkpoint()
+    groups.checkpoint()
+
+
+def test_the_file_stays_where_it_was_created(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with per.llm.Groups(1, capacity=8, path="ledger") as groups:
+        groups.reserve(3)
+        monkeypatch.chdir(tmp_path / "other")
+        groups.checkpoint()
+        groups.reserve(1)
+    assert os.listdir() == [] and per.llm.Groups.load("../ledger").counts().issued == 4
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_writes_nothing_and_holds_no_lock(tmp_path):
+    path = tmp_path / "ledger"
+    groups = per.llm.Groups(1, capacity=8, path=path)
+
+    def change():
+        for call in (groups.reserve, groups.advance, groups.checkpoint):
+            with pytest.raises(per.InvalidArgument, match="or open in the process from which this one was forked"):
+                call()
+
+    assert in_a_child(change)
+    assert groups.reserve(1) == [0]
+    end, begin = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(begin, b"x")
+        signal.pause()  # lives longer than the ledger
+    os.read(end, 1)
+    groups.__exit__()
+    try:
+        assert per.llm.Groups.load(path).counts().issued == 1
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_ledger_that_cannot_be_loaded_lets_its_file_go(path):
+    contents = path.read_bytes()
+    path.write_bytes(contents[:100])
+    with pytest.raises(per.CorruptFile) as first:
+        per.llm.Groups.load(path)
+    path.write_bytes(contents)
+    assert per.llm.Groups.load(path).counts().issued and first.tb
+
+
+def test_a_record_of_another_program_is_refused_with_the_path(tmp_path):
+    for contents in (b"", b"\0", _journal.packed({"options": {}}, {})):
+        _journal.Journal(tmp_path / "ledger", contents).close()
+        with pytest.raises(per.CorruptFile, match=f"{tmp_path}/ledger: record 0 is not one of per.llm.Groups"):
+            per.llm.Groups.load(tmp_path / "ledger")
+        (tmp_path / "ledger").unlink()
+
+
+def test_fsync_is_kept_by_load(tmp_path, monkeypatch):
+    per.llm.Groups(1, capacity=2, path=tmp_path / "ledger", fsync=True).__exit__()
+    groups, synced = per.llm.Groups.load(tmp_path / "ledger"), []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    groups.reserve()
+    assert len(synced) == 1
 
 
 def test_a_path_belongs_to_one_ledger(tmp_path):
@@ -292,7 +368,7 @@ def test_an_entry_that_cannot_be_written_is_an_error_that_changes_nothing(fsync,
     groups.reserve(2)
     groups.close(0, 0, 1.0, tokens=[1])
     lease = groups.sample(1)
-    size = (tmp_path / "ledger.journal").stat().st_size
+    size = (tmp_path / "ledger").stat().st_size
     before = groups.state_dict()["checkpoint"].tobytes(), groups.counts()
 
     class Full:
@@ -314,7 +390,7 @@ def test_an_entry_that_cannot_be_written_is_an_error_that_changes_nothing(fsync,
         ):
             with pytest.raises(per.IoError, match="No space left on device"):
                 call()
-            assert (tmp_path / "ledger.journal").stat().st_size == size
+            assert (tmp_path / "ledger").stat().st_size == size
             assert before[1] == groups.counts()
     assert groups.close(1, 0, 1.0, tokens=[1, 2])
     groups.ack(lease)
@@ -333,10 +409,10 @@ def test_a_group_that_is_too_old_is_not_drawn_though_its_end_cannot_be_written(t
     groups.close(1, 0, 1.0)
     append = _journal.Journal.append
 
-    def is_full(journal, number, contents):
+    def is_full(journal, contents, fsync):
         if b"retire" in contents:
             raise per.IoError("No space left on device")
-        append(journal, number, contents)
+        append(journal, contents, fsync)
 
     with monkeypatch.context() as patch:
         patch.setattr(_journal.Journal, "append", is_full)

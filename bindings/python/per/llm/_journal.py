@@ -1,13 +1,15 @@
-"""The files of a ledger: a checkpoint, and beside it a journal of what happened since."""
+"""The file of a ledger: record 0 is a checkpoint, and those after it are the changes since."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import io
 import json
 import os
 import struct
+import weakref
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,11 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from per._errors import Busy, CorruptFile, io_error
+from per._errors import Busy, CorruptFile, InvalidArgument, io_error
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
-_HEADER = struct.Struct("<QIQ")  # bytes and CRC-32 of a record's contents, and the record's number
+_MAGIC = b"PERG"
+_HEADER = struct.Struct("<4sQIQ")  # magic, bytes and CRC-32 of a record's contents, and the record's number
 _CHECKSUM = struct.Struct("<I")  # CRC-32 of the header, which follows it
 _HEADER_BYTES = _HEADER.size + _CHECKSUM.size
 
@@ -35,13 +38,10 @@ def packed(facts: Mapping[str, Any], arrays: Arrays) -> bytes:
 
 
 def unpacked(contents: bytes) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """The facts and arrays of packed(). Raises CorruptFile."""
+    """The facts and arrays of packed(). Raises ValueError, TypeError, EOFError or struct.error."""
     file = io.BytesIO(contents)
-    try:
-        facts, names = json.loads(file.read(*_CHECKSUM.unpack(file.read(_CHECKSUM.size))))
-        return dict(facts), {str(name): np.load(file, allow_pickle=False) for name in names}
-    except (ValueError, TypeError, EOFError, struct.error) as error:
-        raise CorruptFile(f"the contents of a record cannot be read: {error}") from error
+    facts, names = json.loads(file.read(*_CHECKSUM.unpack(file.read(_CHECKSUM.size))))
+    return dict(facts), {str(name): np.load(file, allow_pickle=False) for name in names}
 
 
 @contextlib.contextmanager
@@ -54,22 +54,27 @@ def _about(path: str) -> Iterator[None]:
 
 
 def _record(number: int, contents: bytes) -> bytes:
-    header = _HEADER.pack(len(contents), zlib.crc32(contents), number)
+    header = _HEADER.pack(_MAGIC, len(contents), zlib.crc32(contents), number)
     return header + _CHECKSUM.pack(zlib.crc32(header)) + contents
 
 
-def _read(file: Any, at: int, size: int) -> tuple[tuple[int, bytes] | None, int]:
-    """The number and contents of the record at a byte, None if it is damaged; and the byte where it should end."""
-    file.seek(at)
-    header = file.read(_HEADER_BYTES)
-    if len(header) < _HEADER_BYTES:
-        return None, size
-    if zlib.crc32(header[: _HEADER.size]) != _CHECKSUM.unpack(header[_HEADER.size :])[0]:
-        return None, at
-    n_bytes, checksum, number = _HEADER.unpack(header[: _HEADER.size])
-    end = at + _HEADER_BYTES + n_bytes
-    contents = file.read(n_bytes) if end <= size else b""
-    return ((number, contents) if end <= size and zlib.crc32(contents) == checksum else None), min(end, size)
+def _header_at(data: bytes, at: int) -> tuple[int, int, int] | None:
+    """Size and CRC-32 of a record's contents, and its number. None if no header begins there."""
+    header, checksum = data[at : at + _HEADER.size], data[at + _HEADER.size : at + _HEADER_BYTES]
+    if len(checksum) < _CHECKSUM.size or _CHECKSUM.pack(zlib.crc32(header)) != checksum:
+        return None
+    magic, n_bytes, crc, number = _HEADER.unpack(header)
+    return (n_bytes, crc, number) if magic == _MAGIC else None
+
+
+def _is_followed(data: bytes, number: int) -> bool:
+    """True if a record with a larger number begins anywhere after the first byte."""
+    at = 0
+    while (at := data.find(_MAGIC, at + 1)) >= 0:
+        header = _header_at(data, at)
+        if header is not None and header[2] > number:
+            return True
+    return False
 
 
 def _write(file: Any, data: bytes) -> None:
@@ -78,84 +83,122 @@ def _write(file: Any, data: bytes) -> None:
         left = left[os.write(file.fileno(), left) :]
 
 
-def write_checkpoint(path: str, contents: bytes, is_new: bool) -> None:
-    """Writes a file, which is whole at any time, to the disk. A new one replaces no other."""
-    part = f"{path}.part"
-    with _about(path):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(part)  # after a kill it may be another name of the checkpoint
-        with open(part, "xb") as file:
-            _write(file, _record(0, contents))
-            os.fsync(file.fileno())
-        (os.link if is_new else os.replace)(part, path)
-        if is_new:
-            os.unlink(part)
-        folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def read_checkpoint(path: str) -> bytes:
-    """The contents of such a file. Raises CorruptFile."""
-    with _about(path), open(path, "rb") as file:
-        record, _ = _read(file, 0, os.fstat(file.fileno()).st_size)
-        if record is None or file.read(1):
-            raise CorruptFile(f"{path} is damaged, or is no checkpoint of per.llm.Groups")
-    return record[1]
+_journals: weakref.WeakSet[Journal] = weakref.WeakSet()
 
 
 class Journal:
-    """An append-only file of numbered records, at the path of the checkpoint with ".journal" appended.
+    """A file of numbered records, which one ledger at a time has open.
 
-    One ledger at a time has it open. Records outlive the process; with `fsync` also a power failure.
+    Records outlive the process, and a power failure if they are written with fsync. A forked child closes its copy.
+
+    Parameters
+    ----------
+    path : str
+    contents : bytes, optional
+        Record 0 of a new file. None: opens an existing one.
     """
 
-    def __init__(self, path: str, fsync: bool, is_new: bool) -> None:
-        self._path, self._fsync = f"{path}.journal", fsync
-        with _about(self._path):
-            flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if is_new else 0)
-            self._file = os.fdopen(os.open(self._path, flags, 0o666), "ab", buffering=0)
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Busy(f"{path} is in use by another ledger, here or in another process") from None
+    def __init__(self, path: str, contents: bytes | None = None) -> None:
+        self._path, self._file = os.path.realpath(path), None  # a relative path ends with the current directory
+        self.next = 0, 0  # number of the next record, and the byte where it begins
+        _journals.add(self)
+        if contents is None:
+            with _about(self._path):
+                self._file = self._locked(self._path, 0)
+        else:
+            self.replace(contents, is_new=True)
 
-    def append(self, number: int, contents: bytes) -> None:
-        """Adds a record. After an error the file is as before."""
-        with _about(self._path):
-            end = os.fstat(self._file.fileno()).st_size
+    def _locked(self, path: str, flags: int) -> Any:
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | flags, 0o666), "r+b", buffering=0)
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # otherwise it was replaced since
+                return file
+        file.close()
+        raise Busy(f"{self._path} is in use by another ledger, here or in another process")
+
+    def _opened(self) -> Any:
+        if self._file is None:
+            raise InvalidArgument(f"{self._path} is closed, or open in the process from which this one was forked")
+        return self._file
+
+    def close(self) -> None:
+        """Lets other ledgers use the file."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+    def _check_new(self) -> None:
+        if os.path.lexists(self._path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+    def replace(self, contents: bytes, is_new: bool = False) -> None:
+        """Starts the file again with a record 0, which replaces all others at once, and writes it to the disk."""
+        part, record = f"{self._path}.part", _record(0, contents)
+        with _about(self._path), contextlib.ExitStack() as stack:
+            if is_new:
+                self._check_new()
+            elif not os.path.samestat(os.fstat(self._opened().fileno()), os.stat(self._path)):
+                raise Busy(f"{self._path} was replaced by another file")
+            file = self._locked(part, os.O_CREAT)
+            stack.callback(lambda: self._file is file or file.close())
+            if is_new:
+                self._check_new()  # of those who create it at the same time, one has the lock
+            os.ftruncate(file.fileno(), 0)
+            _write(file, record)
+            os.fsync(file.fileno())
+            old, self._file = self._file, None  # closed if an interrupt comes now
             try:
-                _write(self._file, _record(number, contents))
-                if self._fsync:
-                    os.fdatasync(self._file.fileno())
+                os.replace(part, self._path)
+            except OSError:
+                self._file = old
+                raise
+            self.next, self._file = (1, len(record)), file
+            if old is not None:
+                old.close()
+            folder = os.open(os.path.dirname(self._path), os.O_RDONLY)
+            stack.callback(os.close, folder)
+            os.fsync(folder)
+
+    def append(self, contents: bytes, fsync: bool) -> None:
+        """Adds a record. After an error the file is as before."""
+        file, (number, end), record = self._opened(), self.next, _record(self.next[0], contents)
+        with _about(self._path):
+            try:
+                if os.fstat(file.fileno()).st_size > end:  # an error could not be undone
+                    os.ftruncate(file.fileno(), end)
+                _write(file, record)
+                if fsync:
+                    os.fdatasync(file.fileno())
+                self.next = number + 1, end + len(record)
             except BaseException:
-                os.ftruncate(self._file.fileno(), end)
+                os.ftruncate(file.fileno(), self.next[1])
                 raise
 
-    def records(self, after: int) -> Iterator[bytes]:
-        """The contents of the records with numbers above `after`. The last one is cut off if it is incomplete.
-
-        Raises CorruptFile if a damaged record is followed by others, or if a record is missing.
-        """
-        with _about(self._path), open(self._path, "rb") as file:
-            size, at = os.fstat(file.fileno()).st_size, 0
-            while at < size:
-                record, end = _read(file, at, size)
-                if record is None:
+    def records(self) -> Iterator[bytes]:
+        """The contents of all records. The last one is cut off if it is incomplete. Raises CorruptFile."""
+        with _about(self._path), open(self._opened().fileno(), "rb", closefd=False) as file:
+            size = os.fstat(file.fileno()).st_size
+            while self.next[1] < size or self.next[0] == 0:
+                number, at = self.next
+                file.seek(at)
+                n_bytes, crc, found = _header_at(file.read(_HEADER_BYTES), 0) or (size, 0, 0)
+                end = at + _HEADER_BYTES + n_bytes
+                contents = file.read(n_bytes) if end <= size else b""
+                if end > size or zlib.crc32(contents) != crc:
                     file.seek(at)
-                    if end < size and any(file.read()):  # a power failure may leave zeros
-                        raise CorruptFile(f"{self._path}: the record at byte {at} is damaged, and others follow")
-                    return os.ftruncate(self._file.fileno(), at)
-                if record[0] > after + 1:
-                    raise CorruptFile(f"{self._path}: record {after + 1} is missing; the next is {record[0]}")
-                if record[0] == after + 1:
-                    after += 1
-                    yield record[1]
-                at = end
+                    if number == 0 or _is_followed(file.read(), number):
+                        raise CorruptFile(f"{self._path}: record {number}, at byte {at}, is damaged")
+                    return os.ftruncate(file.fileno(), at)
+                if found != number:
+                    raise CorruptFile(f"{self._path}: record {number} is missing; the next is {found}")
+                self.next = number + 1, end
+                yield contents
 
-    def clear(self) -> None:
-        """Removes all records, once a checkpoint includes them."""
-        with _about(self._path):
-            os.ftruncate(self._file.fileno(), 0)
+
+def _close_in_child() -> None:
+    for journal in list(_journals):
+        journal.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

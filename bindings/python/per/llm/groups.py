@@ -8,8 +8,9 @@ import contextlib
 import dataclasses
 import math
 import os
+import struct
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from per._handle import constructor
 from per._waiting import seconds_of
 from per.batch import Batch
 from per.field import Field, to_c
-from per.llm._journal import Arrays, Journal, packed, read_checkpoint, unpacked, write_checkpoint
+from per.llm._journal import Arrays, Journal, packed, unpacked
 from per.ragged import Ragged
 from per.replay import ReplayBuffer
 from per.typing import Array, ArrayLike, IntArrayLike, IntLike, Path
@@ -36,7 +37,7 @@ _SLOT = np.dtype([*((name, np.int64) for name in _COLUMNS), ("priority", np.floa
 _NOT_BEGUN = np.iinfo(np.int64).max  # the first version of a group that has none yet
 _OWN = ("group", "version_first", "version_last")  # fields of the buffer beside the user's
 _RESERVED = (*_OWN, "member", "version", "n_tokens")
-_COUNTERS = ("issued", "consumed", "sealed", "acknowledged", "version", "entry")
+_COUNTERS = ("issued", "consumed", "sealed", "acknowledged", "version")
 _CHANGES = ("admit", "seal", "retire", "acknowledge", "set_version", "prioritize")
 
 
@@ -128,10 +129,9 @@ class Groups(Generic[Array]):
     arrays : {"numpy", "torch"}, default "numpy"
         The arrays of batches.
     path : Path, optional
-        File of checkpoint(), which must not exist; load() continues from one. A journal beside it has what happens
-        after a checkpoint. None: nothing is written.
+        File of the ledger, which must not exist; load() continues from one. None: nothing is written.
     fsync : bool, default False
-        True: what a call changes survives a power failure, not just the death of the process.
+        True: changes survive a power failure, not just the death of the process.
 
     Notes
     -----
@@ -153,7 +153,7 @@ class Groups(Generic[Array]):
     1
     """
 
-    _files: tuple[str, Journal] | None  # path of the checkpoint
+    _journal: Journal | None
 
     def __init__(
         self,
@@ -175,6 +175,7 @@ class Groups(Generic[Array]):
     ) -> None:
         size, n_slots = _at_least("group_size", group_size, 1), _at_least("capacity", capacity, 1)
         own: dict[str, Any] = {"group_size": size, "capacity": n_slots, "order": order, "arrays": arrays}
+        own["fsync"] = _options.flag("fsync", fsync)
         own["max_open"] = n_slots if max_open is None else _at_least("max_open", max_open, 1)
         own["per_version"] = None if per_version is None else _at_least("per_version", per_version, 1)
         own["max_age"] = None if max_age is None else _at_least("max_age", max_age, 0)
@@ -205,11 +206,7 @@ class Groups(Generic[Array]):
         )
         self._begin(own, rows)
         if path is not None:
-            name = os.fsdecode(_options.path(path))
-            journal = Journal(name, _options.flag("fsync", fsync), is_new=True)
-            write_checkpoint(name, self._contents(), is_new=True)
-            journal.clear()
-            self._files = name, journal
+            self._journal = Journal(os.fsdecode(_options.path(path)), self._contents())
 
     def _begin(self, own: dict[str, Any], rows: ReplayBuffer[Any]) -> None:
         """Sets up an empty ledger, in memory."""
@@ -222,8 +219,8 @@ class Groups(Generic[Array]):
         self._leases: dict[int, Lease[Array]] = {}
         self._retired: collections.Counter[tuple[str, str]] = collections.Counter()
         self._issued = self._consumed = self._sealed = self._acknowledged = self._version = 0
-        self._entry = self._next_lease = 0  # the last entry of the journal, the next lease
-        self._files = None
+        self._next_lease = 0
+        self._journal = None
         self._lock = threading.Condition()
         self._waiters: set[asyncio.Future[None]] = set()
 
@@ -465,34 +462,36 @@ class Groups(Generic[Array]):
                 raise Timeout(f"timeout is {timeout}; not ready yet ({self._described()})")
 
     def checkpoint(self) -> None:
-        """Writes the ledger to its file, and clears the journal. Whenever it is killed, load() loses nothing."""
+        """Shortens the file to the present state, and writes it to the disk. Safe to kill at any point."""
         with self._lock:
-            if self._files is None:
+            if self._journal is None:
                 raise InvalidArgument("path is None; needed for checkpoint(): a path")
-            write_checkpoint(self._files[0], self._contents(), is_new=False)
-            self._files[1].clear()
+            self._journal.replace(self._contents())
 
     def state_dict(self) -> dict[str, Any]:
         """The whole ledger as {"checkpoint": uint8[bytes]}, for load()."""
         with self._lock:
             return {"checkpoint": np.frombuffer(self._contents(), np.uint8).copy()}
 
-    @constructor
-    def load(
-        cls: Any, source: Path | Mapping[str, Any], *, version: IntLike | None = None, fsync: bool = False
-    ) -> Groups[Any]:
-        """Continues from the files of a ledger, with all that happened before it ended, or from a state_dict().
+    def __enter__(self) -> Groups[Array]:
+        return self
 
-        Leased groups are sealed again. Open ones are in missing().
+    def __exit__(self, *error: object) -> None:
+        """Closes the file, so that another ledger can load it. Later changes are errors."""
+        if self._journal is not None:
+            self._journal.close()
+
+    @constructor
+    def load(cls: Any, source: Path | Mapping[str, Any], *, version: IntLike | None = None) -> Groups[Any]:
+        """Continues from the file of a ledger, with all that happened before it ended, or from a state_dict().
+
+        Leased groups are sealed again. Open ones are in missing(). A ledger loaded from a state_dict() writes no file.
 
         Parameters
         ----------
         source : Path or Mapping[str, Any]
-            The ledger's path, or a state_dict(); of the latter no journal is kept.
         version : int, optional
             The version that training continues with; it may be an earlier one. None: the ledger's.
-        fsync : bool, default False
-            As for the class.
 
         Raises
         ------
@@ -506,24 +505,33 @@ class Groups(Generic[Array]):
         if isinstance(source, Mapping):
             if set(source) != {"checkpoint"}:
                 raise InvalidArgument(f"source has {', '.join(source)}; allowed: what state_dict() returned")
-            groups._restore(np.asarray(source["checkpoint"], np.uint8).tobytes())
+            groups._replay("source", [np.asarray(source["checkpoint"], np.uint8).tobytes()])
         else:
             name = os.fsdecode(_options.path(source, "source"))
-            journal = Journal(name, _options.flag("fsync", fsync), is_new=False)
-            groups._restore(read_checkpoint(name))
-            for contents in journal.records(groups._entry):
-                facts, arrays = unpacked(contents)
-                try:
-                    change = getattr(groups, f"_{_CHANGES[_CHANGES.index(facts.pop('change'))]}")
-                    change(**facts, **({"arrays": arrays} if change.__name__ == "_seal" else {}))
-                except (KeyError, TypeError, ValueError, IndexError) as error:
-                    raise CorruptFile(f"{name}.journal: entry {groups._entry + 1} does not fit: {error}") from error
-            groups._files = name, journal
+            journal = Journal(name)
+            try:
+                groups._replay(name, journal.records())
+            except BaseException:
+                journal.close()
+                raise
+            groups._journal = journal
         with groups._changing():
             if number is not None:
                 groups._set_version(number)
             groups._retire_stale()
         return groups
+
+    def _replay(self, name: str, records: Iterable[bytes]) -> None:
+        for number, contents in enumerate(records):
+            try:
+                facts, arrays = unpacked(contents)
+                if number == 0:
+                    self._restore(facts, arrays)
+                else:
+                    change = _CHANGES[_CHANGES.index(facts.pop("change"))]
+                    getattr(self, f"_{change}")(**facts, **({"arrays": arrays} if change == "seal" else {}))
+            except (KeyError, TypeError, ValueError, IndexError, OverflowError, EOFError, struct.error) as error:
+                raise CorruptFile(f"{name}: record {number} is not one of per.llm.Groups: {error}") from error
 
     def _contents(self) -> bytes:
         slots = self._slots.copy()
@@ -537,31 +545,25 @@ class Groups(Generic[Array]):
         }
         return packed(facts, {"slots": slots, "rows": np.frombuffer(bytes(self._rows), np.uint8)})
 
-    def _restore(self, contents: bytes) -> None:
-        facts, arrays = unpacked(contents)
-        try:
-            rows: ReplayBuffer[Any] = ReplayBuffer.from_bytes(arrays["rows"], arrays=facts["options"]["arrays"])
-            self._begin(facts["options"], rows)
-            self._slots[:] = arrays["slots"]
-            self._names = {group: (key, tag) for group, key, tag in facts["names"]}
-            self._retired.update({(reason, tag): count for reason, tag, count in facts["retired"]})
-            vars(self).update({f"_{name}": int(n) for name, n in zip(_COUNTERS, facts["counters"], strict=True)})
-            used = np.flatnonzero(self._slots["state"] != _FREE)
-            used = used[np.argsort(self._slots["group"][used])]
-            self._slot_of = dict(zip(self._slots["group"][used].tolist(), used.tolist(), strict=True))
-            for group, slot in self._slot_of.items():
-                if self._slots["state"][slot] == _OPEN:
-                    self._members[group] = self._new_members()
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptFile(f"the checkpoint is not one of per.llm.Groups: {error}") from error
+    def _restore(self, facts: dict[str, Any], arrays: Arrays) -> None:
+        rows: ReplayBuffer[Any] = ReplayBuffer.from_bytes(arrays["rows"], arrays=facts["options"]["arrays"])
+        self._begin(facts["options"], rows)
+        self._slots[:] = arrays["slots"]
+        self._names = {group: (key, tag) for group, key, tag in facts["names"]}
+        self._retired.update({(reason, tag): count for reason, tag, count in facts["retired"]})
+        vars(self).update({f"_{name}": int(n) for name, n in zip(_COUNTERS, facts["counters"], strict=True)})
+        used = np.flatnonzero(self._slots["state"] != _FREE)
+        used = used[np.argsort(self._slots["group"][used])]
+        self._slot_of = dict(zip(self._slots["group"][used].tolist(), used.tolist(), strict=True))
+        is_open = (group for group, slot in self._slot_of.items() if self._slots["state"][slot] == _OPEN)
+        self._members = {group: self._new_members() for group in is_open}
 
     # Changes of state, each of which is an entry of the journal that load() repeats.
 
     def _log(self, change: str, arrays: Arrays | None = None, **facts: Any) -> None:
         """Writes the entry of a change, before it is made."""
-        if self._files is not None:
-            self._files[1].append(self._entry + 1, packed({"change": change, **facts}, arrays or {}))
-        self._entry += 1
+        if self._journal is not None:
+            self._journal.append(packed({"change": change, **facts}, arrays or {}), self._own["fsync"])
 
     def _admit(self, keys: list[Key], tag: str) -> list[int]:
         self._log("admit", keys=keys, tag=tag)
@@ -577,7 +579,7 @@ class Groups(Generic[Array]):
         slot = self._slot_of[group]
         is_end = np.arange(self._own["group_size"])[:, None] == self._own["group_size"] - 1
         rows: dict[str, Any] = {
-            name: arrays[name][:, None] if field.max_length is None else Ragged(arrays[name], arrays[f"{name} ends"])
+            name: arrays[name][:, None] if field.max_length is None else Ragged(arrays[name], arrays[f"{name}.ends"])
             for name, field in self._fields.items()
         }
         ids = self._rows.extend(  # no slot refers to these rows yet, so an error after this does no harm
@@ -758,7 +760,7 @@ class Groups(Generic[Array]):
         self._retire_stale()
 
     def _arrays_of(self, members: Sequence[_Member]) -> dict[str, npt.NDArray[Any]]:
-        """The values of all members by field; with the name "NAME ends" the offsets of rows of any length."""
+        """The values of all members by field; with the name "NAME.ends" the offsets of rows of any length."""
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, field in self._fields.items():
             if field.max_length is None:
@@ -766,7 +768,7 @@ class Groups(Generic[Array]):
                 arrays[name] = np.stack([np.broadcast_to(row, field.value_shape) for row in rows]).astype(field.dtype)
             else:
                 arrays[name] = np.concatenate([piece for member in members for piece in member.pieces[name]])
-                arrays[f"{name} ends"] = np.cumsum([0, *(member.length(name) for member in members)])
+                arrays[f"{name}.ends"] = np.cumsum([0, *(member.length(name) for member in members)])
         return arrays
 
     def _check_lease(self, lease: Lease[Array]) -> None:
