@@ -24,15 +24,15 @@ class NaiveGroups:
         self.group_size, self.capacity, self.max_open, self.per_version = group_size, capacity, max_open, per_version
         self.ahead, self.max_age, self.uses, self.order = ahead, max_age, uses, order
         self.groups: list[Group] = []
-        self.version = self.seals = 0
+        self.version = self.base = self.seals = 0
 
     def having(self, *states):
         return [group for group in self.groups if group.state in states]
 
     def allows(self, k):
-        """The rule of reserve(): I + k - R <= (V + 1 + W) B, open + k <= limit, and a place for each."""
+        """The rule of reserve(): I + k - R <= (V - V0 + 1 + W) B, open + k <= limit, and a place for each."""
         admitted, unused = len(self.groups), len(self.having("retired"))
-        is_paced = admitted + k - unused <= (self.version + 1 + self.ahead) * self.per_version
+        is_paced = admitted + k - unused <= (self.version - self.base + 1 + self.ahead) * self.per_version
         has_place = len(self.having("open", "sealed", "leased")) + k <= self.capacity
         return is_paced and len(self.having("open")) + k <= self.max_open and has_place
 
@@ -129,6 +129,7 @@ class NaiveGroups:
 
     def advance(self):
         self.version += 1
+        self.base = self.base if self.groups else self.version
         self.retire_stale()
 
     def restored(self):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import importlib.metadata
 import itertools
@@ -227,11 +228,82 @@ def test_a_restored_ledger_allows_no_burst():
     groups.reserve(groups.room - 1)
     restored = per.llm.Groups.load(groups.state_dict())
     assert restored.room == groups.room == 1
-    # Training continues with version 7, whose steps 7, 8 and 9 are lost: nothing is admitted until it is there again.
-    earlier = per.llm.Groups.load(groups.state_dict(), version=7)
-    assert earlier.room == 0
-    earlier.advance(10)
-    assert earlier.room == 1
+
+
+def interrupted(prepare, call, n_lines, path):
+    """Interrupts a call at its n-th line. Returns whether it was, and the counts in memory and of the file."""
+    groups = per.llm.Groups(2, capacity=8, max_age=5, path=path)
+    given, left = prepare(groups), n_lines
+
+    def trace(frame, event, _):
+        nonlocal left
+        if "per/llm" not in frame.f_code.co_filename:
+            return None
+        left -= event == "line"
+        if left == 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.settrace(trace)
+        call(groups, given)
+    sys.settrace(None)
+    counts = None
+    with contextlib.suppress(per.InvalidArgument):  # the change was interrupted
+        groups.advance()
+        assert holds_the_law(groups) and len(groups.leases()) == (groups.counts().leased > 0)
+        groups.reserve(1)
+        counts = groups.counts()
+    groups.__exit__()
+    restored = per.llm.Groups.load(path)
+    assert holds_the_law(restored)
+    restored.__exit__()
+    path.unlink()
+    return left <= 0, counts, restored.counts()
+
+
+def some_sealed(groups):
+    groups.reserve(4)
+    for group, member in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]:
+        groups.close(group, member, 1.0)
+
+
+def some_leased(groups):
+    some_sealed(groups)
+    return groups.sample(2)
+
+
+@pytest.mark.parametrize(
+    "prepare, call",
+    [
+        (some_sealed, lambda groups, _: groups.reserve(2)),
+        (some_sealed, lambda groups, _: groups.close(2, 1, 1.0)),
+        (some_sealed, lambda groups, _: groups.fail(2)),
+        (some_sealed, lambda groups, _: groups.advance()),
+        (some_sealed, lambda groups, _: groups.sample(2)),
+        (some_sealed, lambda groups, _: groups.checkpoint()),
+        (some_leased, lambda groups, lease: groups.ack(lease, version=1)),
+        (some_leased, lambda groups, lease: groups.release(lease)),
+    ],
+)
+def test_an_interrupt_at_any_line_leaves_memory_and_file_the_same_or_a_clear_error(prepare, call, tmp_path):
+    for n_lines in itertools.count(1):
+        is_interrupted, counts, restored = interrupted(prepare, call, n_lines, tmp_path / "ledger")
+        if counts is not None:
+            assert restored == counts._replace(sealed=counts.sealed + counts.leased, leased=0), n_lines
+        if not is_interrupted:
+            break
+    assert n_lines > 10 and counts is not None
+
+
+def test_pacing_begins_at_the_version_of_the_first_group():
+    groups = per.llm.Groups(1, capacity=100, per_version=4, ahead=1)
+    groups.advance(1000)
+    assert groups.room == 8
+    groups.reserve(4)
+    groups.advance()
+    assert groups.room == per.llm.Groups.load(groups.state_dict()).room == 8
 
 
 def staleness_manager():
@@ -283,9 +355,9 @@ def test_pacing_is_that_of_areal():
                 else:
                     groups.fail(group)
                     manager.on_rollout_rejected()
-            elif event == 6:
+            elif event == 6 and groups.counts().issued:
                 groups.advance()
-            elif groups.counts().sealed:
+            elif event == 7 and groups.counts().sealed:
                 try:
                     groups.ack(groups.sample(1))
                 except per.Busy:

@@ -37,8 +37,8 @@ _SLOT = np.dtype([*((name, np.int64) for name in _COLUMNS), ("priority", np.floa
 _NOT_BEGUN = np.iinfo(np.int64).max  # the first version of a group that has none yet
 _OWN = ("group", "version_first", "version_last")  # fields of the buffer beside the user's
 _RESERVED = (*_OWN, "member", "version", "n_tokens")
-_COUNTERS = ("issued", "consumed", "sealed", "acknowledged", "version")
-_CHANGES = ("admit", "seal", "retire", "acknowledge", "set_version", "prioritize")
+_COUNTERS = ("issued", "consumed", "sealed", "acknowledged", "version", "base")
+_CHANGES = ("admit", "seal", "retire", "acknowledge", "prioritize")
 
 
 class Counts(NamedTuple):
@@ -218,9 +218,9 @@ class Groups(Generic[Array]):
         self._members: dict[int, list[_Member]] = {}  # of open groups
         self._leases: dict[int, Lease[Array]] = {}
         self._retired: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._issued = self._consumed = self._sealed = self._acknowledged = self._version = 0
+        self._issued = self._consumed = self._sealed = self._acknowledged = self._version = self._base = 0
         self._next_lease = 0
-        self._journal = None
+        self._journal, self._is_whole = None, True
         self._lock = threading.Condition()
         self._waiters: set[asyncio.Future[None]] = set()
 
@@ -364,9 +364,10 @@ class Groups(Generic[Array]):
             keys = tuple(self._names[group][0] for group in slots["group"].tolist())
             facts = slots["group"].copy(), keys, self._version - slots["first"], slots["n_tokens"].copy()
             lease = Lease(self._next_lease, *facts, probabilities, batch)
-            self._slots["state"][chosen] = _LEASED
-            self._leases[lease.number] = dataclasses.replace(lease, batch=Batch({}))
-            self._next_lease += 1
+            with self._whole():
+                self._slots["state"][chosen] = _LEASED
+                self._leases[lease.number] = dataclasses.replace(lease, batch=Batch({}))
+                self._next_lease += 1
             return lease
 
     def ack(self, lease: Lease[Array], *, version: IntLike | None = None) -> None:
@@ -374,16 +375,16 @@ class Groups(Generic[Array]):
         with self._changing():
             self._check_lease(lease)
             number = self._version if version is None else _at_least("version", version, self._version)
-            self._acknowledge(lease.groups.tolist(), number)
-            del self._leases[lease.number]
+            self._acknowledge(lease.groups.tolist(), number, lease.number)
             self._retire_stale()
 
     def release(self, lease: Lease[Array]) -> None:
         """Ends a lease whose groups were not used. They can be drawn again unless they are too old by now."""
         with self._changing():
             self._check_lease(lease)
-            self._slots["state"][[self._slot_of[group] for group in lease.groups.tolist()]] = _SEALED
-            del self._leases[lease.number]
+            with self._whole():
+                self._slots["state"][[self._slot_of[group] for group in lease.groups.tolist()]] = _SEALED
+                del self._leases[lease.number]
             self._retire_stale()
 
     def leases(self) -> list[Lease[Array]]:
@@ -406,7 +407,7 @@ class Groups(Generic[Array]):
         """Sets the version of the policy, by default to the next one, and retires groups that are too old for it."""
         with self._changing():
             number = self._version + 1 if version is None else _at_least("version", version, self._version)
-            self._set_version(number)
+            self._acknowledge([], number)
             self._retire_stale()
             return number
 
@@ -463,14 +464,14 @@ class Groups(Generic[Array]):
 
     def checkpoint(self) -> None:
         """Shortens the file to the present state, and writes it to the disk. Safe to kill at any point."""
-        with self._lock:
+        with self._changing():
             if self._journal is None:
                 raise InvalidArgument("path is None; needed for checkpoint(): a path")
             self._journal.replace(self._contents())
 
     def state_dict(self) -> dict[str, Any]:
         """The whole ledger as {"checkpoint": uint8[bytes]}, for load()."""
-        with self._lock:
+        with self._changing():
             return {"checkpoint": np.frombuffer(self._contents(), np.uint8).copy()}
 
     def __enter__(self) -> Groups[Array]:
@@ -482,16 +483,10 @@ class Groups(Generic[Array]):
             self._journal.close()
 
     @constructor
-    def load(cls: Any, source: Path | Mapping[str, Any], *, version: IntLike | None = None) -> Groups[Any]:
+    def load(cls: Any, source: Path | Mapping[str, Any]) -> Groups[Any]:
         """Continues from the file of a ledger, with all that happened before it ended, or from a state_dict().
 
         Leased groups are sealed again. Open ones are in missing(). A ledger loaded from a state_dict() writes no file.
-
-        Parameters
-        ----------
-        source : Path or Mapping[str, Any]
-        version : int, optional
-            The version that training continues with; it may be an earlier one. None: the ledger's.
 
         Raises
         ------
@@ -500,7 +495,6 @@ class Groups(Generic[Array]):
         Busy
             Another ledger uses the path.
         """
-        number = None if version is None else _at_least("version", version, 0)
         groups: Groups[Any] = cls.__new__(cls)
         if isinstance(source, Mapping):
             if set(source) != {"checkpoint"}:
@@ -516,8 +510,6 @@ class Groups(Generic[Array]):
                 raise
             groups._journal = journal
         with groups._changing():
-            if number is not None:
-                groups._set_version(number)
             groups._retire_stale()
         return groups
 
@@ -560,20 +552,29 @@ class Groups(Generic[Array]):
 
     # Changes of state, each of which is an entry of the journal that load() repeats.
 
-    def _log(self, change: str, arrays: Arrays | None = None, **facts: Any) -> None:
-        """Writes the entry of a change, before it is made."""
-        if self._journal is not None:
-            self._journal.append(packed({"change": change, **facts}, arrays or {}), self._own["fsync"])
+    @contextlib.contextmanager
+    def _whole(self, change: str = "", arrays: Arrays | None = None, **facts: Any) -> Iterator[None]:
+        """Writes the record of a change before it is made. If the change is interrupted, later ones are refused."""
+        self._is_whole, journal = False, self._journal if change else None
+        begin = None if journal is None else journal.next
+        try:
+            if journal is not None:
+                journal.append(packed({"change": change, **facts}, arrays or {}), self._own["fsync"])
+        except BaseException:
+            self._is_whole = journal is None or journal.next == begin  # the record was undone
+            raise
+        yield
+        self._is_whole = True
 
     def _admit(self, keys: list[Key], tag: str) -> list[int]:
-        self._log("admit", keys=keys, tag=tag)
-        groups = range(self._issued, self._issued + len(keys))
-        free = np.flatnonzero(self._slots["state"] == _FREE)[: len(keys)].tolist()
-        for group, key, slot in zip(groups, keys, free, strict=True):
-            self._slots[slot] = (group, _OPEN, _NOT_BEGUN, 0, 0, 0, 0, 1.0)
-            self._slot_of[group], self._names[group], self._members[group] = slot, (key, tag), self._new_members()
-        self._issued += len(keys)
-        return [*groups]
+        with self._whole("admit", keys=keys, tag=tag):
+            groups = range(self._issued, self._issued + len(keys))
+            free = np.flatnonzero(self._slots["state"] == _FREE)[: len(keys)].tolist()
+            for group, key, slot in zip(groups, keys, free, strict=True):
+                self._slots[slot] = (group, _OPEN, _NOT_BEGUN, 0, 0, 0, 0, 1.0)
+                self._slot_of[group], self._names[group], self._members[group] = slot, (key, tag), self._new_members()
+            self._issued += len(keys)
+            return [*groups]
 
     def _seal(self, group: int, rewards: Any, firsts: Any, lasts: Any, n_tokens: int, arrays: Arrays) -> None:
         slot = self._slot_of[group]
@@ -593,42 +594,39 @@ class Groups(Generic[Array]):
             env_ids=[slot],
             **rows,
         )
-        self._log("seal", arrays, group=group, rewards=rewards, firsts=firsts, lasts=lasts, n_tokens=n_tokens)
-        known = (min(firsts), self._sealed, int(ids[0, 0]), n_tokens, 0, self._slots["priority"][slot])
-        self._slots[slot] = (group, _SEALED, *known)
-        del self._members[group]
-        self._sealed += 1
+        with self._whole("seal", arrays, group=group, rewards=rewards, firsts=firsts, lasts=lasts, n_tokens=n_tokens):
+            known = (min(firsts), self._sealed, int(ids[0, 0]), n_tokens, 0, self._slots["priority"][slot])
+            self._slots[slot] = (group, _SEALED, *known)
+            del self._members[group]
+            self._sealed += 1
 
     def _retire(self, groups: list[int], reason: str) -> None:
-        self._log("retire", groups=groups, reason=reason)
-        for group in groups:
-            if self._slots["uses"][self._slot_of[group]] > 0:
-                self._consumed += 1
-            else:
-                self._retired[reason, self._names[group][1]] += 1
-            self._free(group)
-
-    def _acknowledge(self, groups: list[int], version: int) -> None:
-        self._log("acknowledge", groups=groups, version=version)
-        self._version = version
-        self._acknowledged += 1
-        for group in groups:
-            slot = self._slot_of[group]
-            self._slots["state"][slot] = _SEALED
-            self._slots["uses"][slot] += 1
-            if self._slots["uses"][slot] == self._own["uses"]:
-                self._consumed += 1
+        with self._whole("retire", groups=groups, reason=reason):
+            for group in groups:
+                if self._slots["uses"][self._slot_of[group]] > 0:
+                    self._consumed += 1
+                else:
+                    self._retired[reason, self._names[group][1]] += 1
                 self._free(group)
 
-    def _set_version(self, version: int) -> None:
-        self._log("set_version", version=version)
-        self._version = version
+    def _acknowledge(self, groups: list[int], version: int, lease: int = -1) -> None:
+        with self._whole("acknowledge", groups=groups, version=version):
+            self._version, self._base = version, self._base if self._issued else version
+            self._acknowledged += bool(groups)
+            for group in groups:
+                slot = self._slot_of[group]
+                self._slots["state"][slot] = _SEALED
+                self._slots["uses"][slot] += 1
+                if self._slots["uses"][slot] == self._own["uses"]:
+                    self._consumed += 1
+                    self._free(group)
+            self._leases.pop(lease, None)  # none in load()
 
     def _prioritize(self, groups: list[int], priorities: list[float]) -> None:
-        self._log("prioritize", groups=groups, priorities=priorities)
-        for group, priority in zip(groups, priorities, strict=True):
-            if group in self._slot_of:
-                self._slots["priority"][self._slot_of[group]] = priority
+        with self._whole("prioritize", groups=groups, priorities=priorities):
+            for group, priority in zip(groups, priorities, strict=True):
+                if group in self._slot_of:
+                    self._slots["priority"][self._slot_of[group]] = priority
 
     def _free(self, group: int) -> None:
         self._slots["state"][self._slot_of.pop(group)] = _FREE
@@ -641,6 +639,8 @@ class Groups(Generic[Array]):
     def _changing(self) -> Iterator[None]:
         """Holds the lock during a change, and wakes all who wait for one."""
         with self._lock:
+            if not self._is_whole:
+                raise InvalidArgument("a change of the ledger was interrupted; allowed: load() of its file or a state")
             try:
                 yield
             finally:
@@ -668,7 +668,8 @@ class Groups(Generic[Array]):
         room = min(free, self._own["max_open"] - n_open)
         if self._own["per_version"] is not None:
             admitted = n_open + sealed + leased + self._consumed
-            room = min(room, (self._version + 1 + int(self._own["ahead"])) * self._own["per_version"] - admitted)
+            versions = self._version - self._base + 1 + self._own["ahead"]
+            room = min(room, versions * self._own["per_version"] - admitted)
         return max(int(room), 0)
 
     def _is_stale(self) -> npt.NDArray[np.bool_]:
