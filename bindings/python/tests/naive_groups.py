@@ -104,7 +104,8 @@ class NaiveGroups:
                 return self.lease(taken) if taken else "too small"
             taken.append(it)
             total += size
-        return self.lease(taken) if taken and total == budget else None
+        can_come = self.having("open", "leased") or self.room()
+        return self.lease(taken) if taken and (total == budget or not can_come) else None
 
     def lease(self, chosen):
         for it in chosen:

@@ -6,8 +6,11 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import itertools
 import math
+import operator
 import os
+import secrets
 import struct
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +37,7 @@ Indices = npt.NDArray[np.int64]
 _FREE, _OPEN, _SEALED, _LEASED = range(4)
 _COLUMNS = ("group", "state", "first", "sealed", "row", "n_tokens", "uses")
 _SLOT = np.dtype([*((name, np.int64) for name in _COLUMNS), ("priority", np.float64)])
+_LARGEST_REWARD = float(np.finfo(np.float32).max)
 _NOT_BEGUN = np.iinfo(np.int64).max  # the first version of a group that has none yet
 _OWN = ("group", "version_first", "version_last")  # fields of the buffer beside the user's
 _RESERVED = (*_OWN, "member", "version", "n_tokens")
@@ -59,6 +63,8 @@ class Lease(Generic[Array]):
     """B groups that a learner has drawn, until it gives the lease to Groups.ack() or Groups.release()."""
 
     number: int
+    draw: int
+    """index of the draw, which with the seed determines the variates"""
     groups: Indices
     """int64[B], ids"""
     keys: tuple[Key, ...]
@@ -79,7 +85,7 @@ class Lease(Generic[Array]):
         shares: list[list[int]] = [[] for _ in range(_at_least("ranks", ranks, 1))]
         loads = [0] * len(shares)
         for place in np.argsort(-self.n_tokens, kind="stable").tolist():  # the largest first, to the lightest share
-            rank = loads.index(min(loads))
+            rank = min(range(len(shares)), key=lambda rank: (loads[rank], len(shares[rank])))
             shares[rank].append(place)
             loads[rank] += int(self.n_tokens[place])
         return [np.array(sorted(share), np.int64) for share in shares]
@@ -219,12 +225,12 @@ class Groups(Generic[Array]):
         self._leases: dict[int, Lease[Array]] = {}
         self._retired: collections.Counter[tuple[str, str]] = collections.Counter()
         self._issued = self._consumed = self._sealed = self._acknowledged = self._version = self._base = 0
-        self._next_lease = 0
+        self._next_lease = secrets.randbits(62)  # so that leases of before a restore are none of those after it
         self._journal, self._is_whole = None, True
         self._lock = threading.Condition()
         self._waiters: set[asyncio.Future[None]] = set()
 
-    def reserve(self, k: IntLike = 1, *, keys: Sequence[Key] | None = None, tag: str = "") -> list[int]:
+    def reserve(self, k: IntLike | None = None, *, keys: Sequence[Key] | None = None, tag: str = "") -> list[int]:
         """Admits groups, whose answers are then to be generated. Returns their ids, which count from 0.
 
         Parameters
@@ -241,15 +247,17 @@ class Groups(Generic[Array]):
         Busy
             Pacing, max_open or capacity do not allow that many yet: see room and wait().
         """
-        names: list[Any] = [None] * _at_least("k", k, 0) if keys is None else list(keys)
-        for key in names:
-            if not isinstance(key, (int, str, type(None))):
+        if keys is not None and (k is not None or isinstance(keys, str)):
+            raise InvalidArgument(f"k is {k!r}, keys is {keys!r}; allowed: one of them, keys a list")
+        names: list[Any] = [*keys] if keys is not None else [None] * (1 if k is None else _at_least("k", k, 0))
+        for place, key in enumerate(names):
+            with contextlib.suppress(TypeError):
+                names[place] = operator.index(key)  # also of numpy
+            if not isinstance(names[place], (int, str, type(None))):
                 raise InvalidArgument(f"keys has {key!r}; allowed: int, str and None")
         if not isinstance(tag, str):
             raise InvalidArgument(f"tag is {tag!r}; allowed: str")
-        most = min(self._own["capacity"], self._own["max_open"])
-        if len(names) > most:
-            raise InvalidArgument(f"k is {len(names)}; allowed: 0 to {most}, the smaller of capacity and max_open")
+        self._allowed_room("k", len(names))
         with self._changing():
             if len(names) > self._room():
                 raise Busy(f"k is {len(names)}; allowed at this moment: up to {self._room()} ({self._described()})")
@@ -309,8 +317,8 @@ class Groups(Generic[Array]):
             Whether the group is sealed now. False while members are open, and if it was retired.
         """
         value = _options.real("reward", reward)
-        if not math.isfinite(value):
-            raise InvalidArgument(f"reward is {value}; allowed: finite numbers")
+        if not abs(value) <= _LARGEST_REWARD:
+            raise InvalidArgument(f"reward is {value}; allowed: finite numbers of float32")
         with self._changing():
             found = self._given(group, member, version, fields)
             if found is None:
@@ -320,7 +328,9 @@ class Groups(Generic[Array]):
                 if name not in ended.pieces and field.default is None:
                     raise InvalidArgument(f"{name} is missing; needed to close a member: all fields without a default")
             ended.reward = value
-            ended.n_tokens = ended.length("tokens") if n_tokens is None else _at_least("n_tokens", n_tokens, 0)
+            ended.n_tokens = (
+                ended.length("tokens") if n_tokens is None else _at_least("n_tokens", n_tokens, 0, 2**31 - 1)
+            )
             members = [*self._members[number]]
             members[place] = ended
             if all(each.reward is not None for each in members):
@@ -363,7 +373,7 @@ class Groups(Generic[Array]):
             batch: Batch[Array] = Batch({name: rows[name] for name in (*self._fields, "reward", *_OWN[1:])})
             keys = tuple(self._names[group][0] for group in slots["group"].tolist())
             facts = slots["group"].copy(), keys, self._version - slots["first"], slots["n_tokens"].copy()
-            lease = Lease(self._next_lease, *facts, probabilities, batch)
+            lease = Lease(self._next_lease, self._draw(), *facts, probabilities, batch)
             with self._whole():
                 self._slots["state"][chosen] = _LEASED
                 self._leases[lease.number] = dataclasses.replace(lease, batch=Batch({}))
@@ -375,7 +385,7 @@ class Groups(Generic[Array]):
         with self._changing():
             self._check_lease(lease)
             number = self._version if version is None else _at_least("version", version, self._version)
-            self._acknowledge(lease.groups.tolist(), number, lease.number)
+            self._acknowledge(lease.groups.tolist(), number, self._leases[lease.number].draw, lease.number)
             self._retire_stale()
 
     def release(self, lease: Lease[Array]) -> None:
@@ -466,7 +476,7 @@ class Groups(Generic[Array]):
         """Shortens the file to the present state, and writes it to the disk. Safe to kill at any point."""
         with self._changing():
             if self._journal is None:
-                raise InvalidArgument("path is None; needed for checkpoint(): a path")
+                raise InvalidArgument("path is None, as after load() of a state_dict(); needed: a path")
             self._journal.replace(self._contents())
 
     def state_dict(self) -> dict[str, Any]:
@@ -609,10 +619,10 @@ class Groups(Generic[Array]):
                     self._retired[reason, self._names[group][1]] += 1
                 self._free(group)
 
-    def _acknowledge(self, groups: list[int], version: int, lease: int = -1) -> None:
-        with self._whole("acknowledge", groups=groups, version=version):
+    def _acknowledge(self, groups: list[int], version: int, draw: int = -1, lease: int = -1) -> None:
+        with self._whole("acknowledge", groups=groups, version=version, draw=draw):
             self._version, self._base = version, self._base if self._issued else version
-            self._acknowledged += bool(groups)
+            self._acknowledged = max(self._acknowledged, draw + 1)
             for group in groups:
                 slot = self._slot_of[group]
                 self._slots["state"][slot] = _SEALED
@@ -620,7 +630,7 @@ class Groups(Generic[Array]):
                 if self._slots["uses"][slot] == self._own["uses"]:
                     self._consumed += 1
                     self._free(group)
-            self._leases.pop(lease, None)  # none in load()
+            self._leases.pop(lease, None)
 
     def _prioritize(self, groups: list[int], priorities: list[float]) -> None:
         with self._whole("prioritize", groups=groups, priorities=priorities):
@@ -672,6 +682,12 @@ class Groups(Generic[Array]):
             room = min(room, versions * self._own["per_version"] - admitted)
         return max(int(room), 0)
 
+    def _allowed_room(self, argument: str, value: object) -> int:
+        number, most = _at_least(argument, value, 0), min(self._own["capacity"], self._own["max_open"])
+        if number > most:
+            raise InvalidArgument(f"{argument} is {number}; allowed: 0 to {most}, the smaller of capacity and max_open")
+        return number
+
     def _is_stale(self) -> npt.NDArray[np.bool_]:
         """For each slot whether its group is too old."""
         stale: npt.NDArray[np.bool_] = self._slots["first"] < self._version - (self._own["max_age"] or 0)
@@ -687,7 +703,9 @@ class Groups(Generic[Array]):
 
     def _is_ready(self, groups: IntLike | None, tokens: IntLike | None, room: IntLike) -> bool:
         is_asked = groups is not None or tokens is not None
-        return bool(self._room() >= room) and (not is_asked or self._choose(groups, tokens)[0] is not None)
+        return self._room() >= self._allowed_room("room", room) and (
+            not is_asked or self._choose(groups, tokens)[0] is not None
+        )
 
     def _choose(self, groups: object, tokens: object) -> tuple[Indices | None, npt.NDArray[np.float64]]:
         """The slots that sample() would draw, None if too few groups are ready, and their P."""
@@ -704,8 +722,9 @@ class Groups(Generic[Array]):
             if count == 0 and len(slots) > 0:
                 group = self._slots["group"][slots[0]]
                 raise InvalidArgument(f"tokens is {budget}; allowed: {ends[0]} and above, those of group {group}")
-            if count == len(slots) and (count == 0 or ends[-1] < budget):
-                count += 1  # another group might fit
+            n_open, _, n_leased = self._states()[1:]
+            might_fit = count == len(slots) and (count == 0 or ends[-1] < budget)
+            count += might_fit and bool(count == 0 or n_open or n_leased or self._room())  # unless none can come
         return (slots[:count] if count <= len(slots) else None), probabilities[:count]
 
     def _in_order(self) -> tuple[Indices, npt.NDArray[np.float64]]:
@@ -717,16 +736,24 @@ class Groups(Generic[Array]):
             slots = slots[np.argsort(self._slots["group" if order == "issued" else "sealed"][slots])]
             n_ready = int((np.cumsum(state[slots] == _OPEN) == 0).sum())
             return slots[:n_ready], np.ones(n_ready)
-        weights = self._slots["priority"][slots]
+        slots = slots[self._slots["priority"][slots] > 0]
+        logs, firsts = np.log(self._slots["priority"][slots]), self._slots["first"][slots]
         if self._own["half_life"] is not None:
-            weights = weights * 2.0 ** ((self._slots["first"][slots] - self._version) / self._own["half_life"])
-        slots, weights = slots[weights > 0], weights[weights > 0]
+            with np.errstate(over="ignore"):
+                logs += (firsts - firsts.max(initial=0)) / self._own["half_life"] * math.log(2)
+        logs -= logs.max(initial=-math.inf)
         # The smallest of exponential variates, each divided by its weight, is the draw with P(i), and those that follow
-        # are draws without replacement. The seed and the batches acknowledged before determine the variates, so that a
-        # draw that is made again, after a crash or a release, is the same.
-        bits = np.random.PCG64([self._own["seed"], self._acknowledged]).random_raw(self._own["capacity"])[slots]
-        ranks = np.argsort(-np.log(((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53) / weights)
+        # are draws without replacement. The seed and the number of the draw determine the variates, so that a draw that
+        # is made again, after a crash or a release, is the same.
+        bits = np.random.PCG64([self._own["seed"], self._draw()]).random_raw(self._own["capacity"])[slots]
+        ranks = np.argsort(np.log(-np.log(((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)) - logs)
+        weights = np.exp(logs)
         return slots[ranks], (weights / weights.sum())[ranks]
+
+    def _draw(self) -> int:
+        """The least number of a draw that is neither acknowledged nor leased."""
+        used = {lease.draw for lease in self._leases.values()}
+        return next(draw for draw in itertools.count(self._acknowledged) if draw not in used)
 
     def _issued_id(self, group: object) -> int:
         number = _options.whole("group", group)
@@ -773,11 +800,10 @@ class Groups(Generic[Array]):
         return arrays
 
     def _check_lease(self, lease: Lease[Array]) -> None:
-        own = self._leases.get(lease.number) if isinstance(lease, Lease) else None
-        if own is None or not np.array_equal(own.groups, lease.groups):
-            raise InvalidArgument(
-                f"lease is {kind_of(lease)} that has ended or is of another ledger; allowed: those of leases()"
-            )
+        if not isinstance(lease, Lease):
+            raise InvalidArgument(f"lease is {kind_of(lease)}; allowed: a Lease that sample() returned")
+        if lease.number not in self._leases or not np.array_equal(self._leases[lease.number].groups, lease.groups):
+            raise InvalidArgument("lease has ended, or is of another ledger; allowed: those of leases()")
 
 
 @dataclasses.dataclass
@@ -823,8 +849,9 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _at_least(argument: str, value: object, least: int) -> int:
+def _at_least(argument: str, value: object, least: int, most: int | None = None) -> int:
     number = _options.whole(argument, value)
-    if number < least:
-        raise InvalidArgument(f"{argument} is {number}; allowed: {least} and above")
+    if number < least or (most is not None and number > most):
+        allowed = f"{least} and above" if most is None else f"{least} to {most}"
+        raise InvalidArgument(f"{argument} is {number}; allowed: {allowed}")
     return number
