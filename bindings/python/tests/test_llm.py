@@ -760,6 +760,21 @@ def test_prompts_of_a_draw_differ_and_all_of_them_can_be_drawn():
     assert sorted(prompts.sample(50)) == [*range(50)] and prompts.sample(1) == [49]
 
 
+def test_an_interrupted_draw_of_prompts_takes_none_away(monkeypatch):
+    prompts, masses = per.llm.Prompts(range(9)), per.llm.Prompts(range(9))._tree.mass
+    update = per.SumTree.update
+
+    def interrupted(tree, indices, priorities):
+        update(tree, indices, priorities)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(per.SumTree, "update", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prompts.sample(4)
+    assert prompts._tree.mass == masses and prompts.sample(4) == per.llm.Prompts(range(9)).sample(4)
+
+
 def test_restored_prompts_are_drawn_as_the_saved_ones():
     random = np.random.default_rng(8)
     for epsilon in (1e-6, 0.01, 1):
@@ -841,6 +856,34 @@ def test_processes_share_a_ledger():
         learner.sample(1)
     with pytest.raises(AttributeError, match="_own"):
         _ = learner._own
+
+
+def wait_for_a_moment(address):
+    async def wait():
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(per.llm.connect(address).wait(1), 0.1)
+
+    asyncio.run(wait())
+
+
+def test_a_wait_of_another_process_that_is_cancelled_does_not_keep_it():
+    groups = per.llm.Groups(1, capacity=1)
+    process = multiprocessing.Process(target=wait_for_a_moment, args=(per.llm.serve(groups),))
+    process.start()
+    process.join(20)
+    if process.exitcode is None:
+        process.kill()
+    assert process.exitcode == 0
+
+
+@pytest.mark.parametrize("arrays", ["numpy", "torch"])
+def test_a_state_dict_goes_through_torch_save(arrays, tmp_path):
+    torch = pytest.importorskip("torch")
+    groups = per.llm.Groups(1, capacity=4, arrays=arrays)
+    groups.reserve(2)
+    torch.save({"groups": groups.state_dict()}, tmp_path / "model")
+    state = torch.load(tmp_path / "model", weights_only=arrays == "torch")
+    assert per.llm.Groups.load(state["groups"]).counts() == groups.counts()
 
 
 def test_processes_share_prompts():

@@ -6,6 +6,7 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import importlib
 import itertools
 import math
 import operator
@@ -480,9 +481,11 @@ class Groups(Generic[Array]):
             self._journal.replace(self._contents())
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole ledger as {"checkpoint": uint8[bytes]}, for load()."""
+        """The whole ledger as {"checkpoint": uint8[bytes]}, a tensor if batches have tensors, for load()."""
         with self._changing():
-            return {"checkpoint": np.frombuffer(self._contents(), np.uint8).copy()}
+            contents = np.frombuffer(self._contents(), np.uint8).copy()
+            is_torch = self._own["arrays"] == "torch"
+            return {"checkpoint": importlib.import_module("torch").from_numpy(contents) if is_torch else contents}
 
     def __enter__(self) -> Groups[Array]:
         return self

@@ -85,13 +85,15 @@ class Prompts(Generic[Key]):
         with self._lock:
             random = np.random.PCG64([self._seed, self._draws])
             drawn: list[int] = []
-            while len(drawn) < count:
-                bits = random.random_raw(count - len(drawn)) >> np.uint64(11)
-                found: npt.NDArray[np.int64] = self._tree.find(bits * (2.0**-53 * self._tree.total))
-                fresh = [*dict.fromkeys(found.tolist())]
-                self._tree.update(fresh, np.zeros(len(fresh), np.float32))
-                drawn += fresh
-            self._weigh(np.array(drawn, np.int64))
+            try:
+                while len(drawn) < count:
+                    bits = random.random_raw(count - len(drawn)) >> np.uint64(11)
+                    found: npt.NDArray[np.int64] = self._tree.find(bits * (2.0**-53 * self._tree.total))
+                    fresh = [*dict.fromkeys(found.tolist())]
+                    drawn += fresh
+                    self._tree.update(fresh, np.zeros(len(fresh), np.float32))
+            finally:  # also after an interrupt
+                self._weigh(np.array(drawn, np.int64))
             self._draws += 1
             return [self._keys[place] for place in drawn]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import threading
 from multiprocessing.managers import BaseManager, BaseProxy
 from typing import Any
 
-from per._errors import InvalidArgument, kind_of
+from per._errors import InvalidArgument, Timeout, kind_of
 from per.llm.groups import Groups
 from per.llm.prompts import Prompts
 
@@ -36,14 +37,16 @@ class Proxy(BaseProxy):
 
     async def wait(self, *given: Any, **named: Any) -> None:
         """Groups.wait(), on a thread of the server and one of this process."""
-        await asyncio.to_thread(self._call, "wait_blocking", *given, **named)
+        while True:  # so that the threads end soon after a cancellation
+            with contextlib.suppress(Timeout):
+                return await asyncio.to_thread(self._call, "wait_blocking", *given, **named, timeout=1)
 
 
-class _Client(BaseManager):
+class _Manager(BaseManager):
     pass
 
 
-_Client.register("served", proxytype=Proxy)
+_Manager.register("served", proxytype=Proxy)
 
 
 def serve(served: Groups[Any] | Prompts[Any], address: Any = None, *, authkey: bytes | None = None) -> Any:
@@ -52,7 +55,6 @@ def serve(served: Groups[Any] | Prompts[Any], address: Any = None, *, authkey: b
     Parameters
     ----------
     served : Groups or Prompts
-        Used here as before.
     address : optional
         (host, port), or the path of a socket. None: a socket on this machine.
     authkey : bytes, optional
@@ -60,31 +62,14 @@ def serve(served: Groups[Any] | Prompts[Any], address: Any = None, *, authkey: b
     """
     if not isinstance(served, (Groups, Prompts)):
         raise InvalidArgument(f"served is {kind_of(served)}; allowed: per.llm.Groups and per.llm.Prompts")
-
-    class Manager(BaseManager):
-        pass
-
-    Manager.register("served", callable=lambda: served, proxytype=Proxy)
-    server = Manager(address, authkey).get_server()
+    server: Any = _Manager(address, authkey).get_server()
+    server.registry = {"served": (lambda: served, Proxy._exposed_, None, Proxy)}
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server.address
 
 
 def connect(address: Any, *, authkey: bytes | None = None) -> Any:
-    """The Groups or Prompts that another process serves: see Proxy.
-
-    Parameters
-    ----------
-    address
-        As serve() returned it.
-    authkey : bytes, optional
-        As for serve().
-
-    Raises
-    ------
-    OSError
-        Nothing is served there.
-    """
-    client = _Client(address, authkey)
+    """The Groups or Prompts that another process serves at an address, with the same calls. Raises OSError."""
+    client = _Manager(address, authkey)
     client.connect()
     return client.served()  # type: ignore[attr-defined]
