@@ -105,8 +105,12 @@ class Journal:
         if contents is None:
             with _about(self._path):
                 self._file = self._locked(self._path, 0)
-        else:
+            return
+        try:
             self.replace(contents, is_new=True)
+        except BaseException:
+            self.close()
+            raise
 
     def _locked(self, path: str, flags: int) -> Any:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | flags, 0o666), "r+b", buffering=0)

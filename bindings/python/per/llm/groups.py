@@ -1,4 +1,4 @@
-"""Groups: the answers to prompts, from the moment they are asked for until they are used."""
+"""A ledger of answer groups, from request to use."""
 
 from __future__ import annotations
 
@@ -43,6 +43,16 @@ _NOT_BEGUN = np.iinfo(np.int64).max  # the first version of a group that has non
 _OWN = ("group", "version_first", "version_last")  # fields of the buffer beside the user's
 _RESERVED = (*_OWN, "member", "version", "n_tokens")
 _COUNTERS = ("issued", "consumed", "sealed", "acknowledged", "version", "base")
+_LEAST = {
+    "group_size": 1,
+    "capacity": 1,
+    "max_open": 1,
+    "per_version": 1,
+    "max_age": 0,
+    "ahead": 0,
+    "uses": 1,
+    "seed": 0,
+}
 _CHANGES = ("admit", "seal", "retire", "acknowledge", "prioritize")
 
 
@@ -95,14 +105,7 @@ class Lease(Generic[Array]):
 class Groups(Generic[Array]):
     """A ledger of groups: the G answers to one prompt, which a language model is trained on together.
 
-    A group is open from reserve() until its last member is closed, then sealed until sample() leases it to a learner,
-    and consumed by ack(); release() makes it sealed again. Or it is retired: by fail(), or because it is too old. No
-    group is lost or doubled: issued = consumed + retired + stored + missing() at every moment, stored being sealed or
-    leased, also after a kill and load().
-
-    reserve() paces generation: k more groups are allowed if I + k - R <= (V + 1 + ahead) per_version, with I groups
-    issued, R of them retired unused, and version V of the policy. The numbers are those of the states, so that a loaded
-    ledger allows what the saved one did.
+    docs/llm.md has the states, pacing, orders of draws and checkpoints.
 
     Parameters
     ----------
@@ -112,23 +115,19 @@ class Groups(Generic[Array]):
         Arrays of each member, such as {"tokens": per.Field(None, "int32", max_length=4096)}. They lie in a
         per.ReplayBuffer, where a group is a sequence of G rows. None: payloads are kept elsewhere.
     capacity : int
-        Groups that may be open, sealed or leased at the same time. reserve() takes a group's place, so that no stored
-        group is ever overwritten.
+        Groups that may be open, sealed or leased at the same time. No stored group is ever overwritten.
     max_open : int, optional
         Groups that may be open at the same time. None: capacity.
     per_version : int, optional
         Groups that learners use in each version. None: no pacing.
     ahead : int, default 0
-        Versions by which generation may be ahead. If learners use per_version groups in each version, once and in the
-        order "issued", every group is used at an age of at most `ahead`.
+        Versions by which generation may be ahead.
     max_age : int, optional
-        Largest age at which a group is drawn: the version less the first version of its oldest member. Older groups are
-        retired, also while open. None: no limit.
+        Largest age at which a group is drawn. Older groups are retired, also while open. None: no limit.
     uses : int, default 1
         Draws until a group is consumed. One that was used becomes consumed, not retired, when it is too old.
     order : {"issued", "sealed", "priority"}, default "issued"
-        The groups that sample() draws: those "issued" first, waiting for them while they are open, so that batches do
-        not depend on the speed of generation; those "sealed" first; or by "priority", at random without replacement.
+        The order of draws.
     half_life : float, optional
         Draws by priority are in proportion to priority 2^(-age / half_life). None: age does not matter.
     seed : int, default 0
@@ -143,7 +142,8 @@ class Groups(Generic[Array]):
     Notes
     -----
     Several threads and tasks may use a ledger: each call is atomic, and an error changes nothing. Call ack() when the
-    optimiser step is saved: groups that were not acknowledged come back after a crash, since their step is lost, too.
+    optimiser step is saved. After a crash, unacknowledged groups are available again, because their optimiser step was
+    lost with them.
 
     Examples
     --------
@@ -180,20 +180,19 @@ class Groups(Generic[Array]):
         path: Path | None = None,
         fsync: bool = False,
     ) -> None:
-        size, n_slots = _at_least("group_size", group_size, 1), _at_least("capacity", capacity, 1)
-        own: dict[str, Any] = {"group_size": size, "capacity": n_slots, "order": order, "arrays": arrays}
-        own["fsync"] = _options.flag("fsync", fsync)
-        own["max_open"] = n_slots if max_open is None else _at_least("max_open", max_open, 1)
-        own["per_version"] = None if per_version is None else _at_least("per_version", per_version, 1)
-        own["max_age"] = None if max_age is None else _at_least("max_age", max_age, 0)
-        own["half_life"] = None if half_life is None else _options.real("half_life", half_life)
-        for name, value, least in (("ahead", ahead, 0), ("uses", uses, 1), ("seed", seed, 0)):
-            own[name] = _at_least(name, value, least)
+        own: dict[str, Any] = {"group_size": group_size, "capacity": capacity, "per_version": per_version}
+        own |= {"max_open": capacity if max_open is None else max_open, "max_age": max_age, "ahead": ahead}
+        own |= {"uses": uses, "seed": seed, "order": order, "arrays": arrays, "fsync": _options.flag("fsync", fsync)}
+        for name, least in _LEAST.items():
+            if own[name] is not None or name not in ("per_version", "max_age"):
+                own[name] = _at_least(name, own[name], least)
         for name, choices in (("order", ("issued", "sealed", "priority")), ("arrays", ("numpy", "torch"))):
             if own[name] not in choices:
                 raise InvalidArgument(f"{name} is {own[name]!r}; allowed: {', '.join(map(repr, choices))}")
+        own["half_life"] = None if half_life is None else _options.real("half_life", half_life)
         if half_life is not None and not 0 < own["half_life"] < math.inf:
             raise InvalidArgument(f"half_life is {half_life}; allowed: finite numbers above 0")
+        size, n_slots = own["group_size"], own["capacity"]
         to_c(fields or {})
         for name, field in (fields or {}).items():
             if name in _RESERVED or "." in name or name == "observation" or field.role not in (None, "plain"):
@@ -232,21 +231,16 @@ class Groups(Generic[Array]):
         self._waiters: set[asyncio.Future[None]] = set()
 
     def reserve(self, k: IntLike | None = None, *, keys: Sequence[Key] | None = None, tag: str = "") -> list[int]:
-        """Admits groups, whose answers are then to be generated. Returns their ids, which count from 0.
+        """Admits k groups for generation, 1 by default. Returns their ids, numbered from 0.
+
+        Raises Busy if pacing, max_open or capacity do not allow that many yet: see room and wait().
 
         Parameters
         ----------
-        k : int, default 1
-            Number of groups.
         keys : Sequence[Key], optional
             In place of k: an int or str for each group's prompt, which missing() and leases return.
         tag : str, default ""
             Counted with the reason if the group is retired, such as the name of a data set.
-
-        Raises
-        ------
-        Busy
-            Pacing, max_open or capacity do not allow that many yet: see room and wait().
         """
         if keys is not None and (k is not None or isinstance(keys, str)):
             raise InvalidArgument(f"k is {k!r}, keys is {keys!r}; allowed: one of them, keys a list")
@@ -267,21 +261,12 @@ class Groups(Generic[Array]):
     def append(self, group: IntLike, member: IntLike, *, version: IntLike | None = None, **fields: ArrayLike) -> bool:
         """Adds a piece of an answer: rows of any length grow by it, other fields are replaced.
 
+        Returns False if the group has been retired, and its generation may stop.
+
         Parameters
         ----------
-        group : int
-            Its id.
-        member : int
-            0 to G - 1.
         version : int, optional
             The policy that generated the piece. None: the current one.
-        **fields : ArrayLike
-            Values by field.
-
-        Returns
-        -------
-        bool
-            False if the group was retired, and its generation may stop.
         """
         with self._changing():
             found = self._given(group, member, version, fields)
@@ -301,21 +286,16 @@ class Groups(Generic[Array]):
         n_tokens: IntLike | None = None,
         **fields: ArrayLike,
     ) -> bool:
-        """Ends an answer, or takes a whole one. The last one of a group seals it, so that it can be drawn.
+        """Completes an answer, or adds a complete one. Completing the last member seals the group.
+
+        Returns True if the group is sealed now; False while members are open, and if it was retired.
 
         Parameters
         ----------
-        group, member, version, **fields
-            As in append().
         reward : float
-            Of the answer.
+            Reward of the answer.
         n_tokens : int, optional
             Its length for sample(tokens=...). None: that of the field `tokens`, 0 without one.
-
-        Returns
-        -------
-        bool
-            Whether the group is sealed now. False while members are open, and if it was retired.
         """
         value = _options.real("reward", reward)
         if not abs(value) <= _LARGEST_REWARD:
@@ -347,7 +327,7 @@ class Groups(Generic[Array]):
     def fail(self, group: IntLike, reason: str = "failed") -> None:
         """Retires an open or sealed group, for a reason such as "failed", "filtered" or "aborted".
 
-        Nothing happens if it was retired or consumed before. A leased group is an error.
+        One that was used before is consumed, not retired. Nothing happens if it has ended. A leased group is an error.
         """
         with self._changing():
             number = self._issued_id(group)
@@ -359,10 +339,7 @@ class Groups(Generic[Array]):
     def sample(self, groups: IntLike | None = None, *, tokens: IntLike | None = None) -> Lease[Array]:
         """Leases a number of groups to a learner, or whole groups until the next one would exceed a number of tokens.
 
-        Raises
-        ------
-        Busy
-            Too few groups are ready: see wait().
+        Raises Busy if too few groups are ready: see wait().
         """
         with self._changing():
             chosen, probabilities = self._choose(groups, tokens)
@@ -467,7 +444,7 @@ class Groups(Generic[Array]):
         room: IntLike = 0,
         timeout: float | None = None,
     ) -> None:
-        """The same for threads, for at most `timeout` seconds. Raises Timeout."""
+        """Blocking version of wait(). Raises Timeout after `timeout` seconds."""
         seconds = min(seconds_of(timeout), threading.TIMEOUT_MAX)
         with self._lock:
             if not self._lock.wait_for(lambda: self._is_ready(groups, tokens, room), seconds):
@@ -499,14 +476,10 @@ class Groups(Generic[Array]):
     def load(cls: Any, source: Path | Mapping[str, Any]) -> Groups[Any]:
         """Continues from the file of a ledger, with all that happened before it ended, or from a state_dict().
 
-        Leased groups are sealed again. Open ones are in missing(). A ledger loaded from a state_dict() writes no file.
+        Leased groups are sealed again. Open ones are in missing(). A ledger loaded from a state_dict() writes no
+        journal.
 
-        Raises
-        ------
-        IoError
-        CorruptFile
-        Busy
-            Another ledger uses the path.
+        Raises IoError, CorruptFile, or Busy if another ledger uses the path.
         """
         groups: Groups[Any] = cls.__new__(cls)
         if isinstance(source, Mapping):
