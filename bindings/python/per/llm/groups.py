@@ -536,7 +536,7 @@ class Groups(Generic[Array]):
         is_open = (group for group, slot in self._slot_of.items() if self._slots["state"][slot] == _OPEN)
         self._members = {group: self._new_members() for group in is_open}
 
-    # Changes of state, each of which is an entry of the journal that load() repeats.
+    # Changes of state, each of which is a record that load() repeats.
 
     @contextlib.contextmanager
     def _whole(self, change: str = "", arrays: Arrays | None = None, **facts: Any) -> Iterator[None]:
@@ -659,10 +659,8 @@ class Groups(Generic[Array]):
         return max(int(room), 0)
 
     def _allowed_room(self, argument: str, value: object) -> int:
-        number, most = _at_least(argument, value, 0), min(self._own["capacity"], self._own["max_open"])
-        if number > most:
-            raise InvalidArgument(f"{argument} is {number}; allowed: 0 to {most}, the smaller of capacity and max_open")
-        return number
+        most = min(self._own["capacity"], self._own["max_open"])
+        return _at_least(argument, value, 0, most, ", the smaller of capacity and max_open")
 
     def _is_stale(self) -> npt.NDArray[np.bool_]:
         """For each slot whether its group is too old."""
@@ -670,7 +668,7 @@ class Groups(Generic[Array]):
         return stale & (self._own["max_age"] is not None)
 
     def _retire_stale(self) -> None:
-        """Retires the groups that are too old, unless a learner has them. If the journal fails, a later call does."""
+        """Retires the groups that are too old, unless a learner has them. If writing fails, a later call does."""
         state = self._slots["state"]
         stale = self._slots["group"][((state == _OPEN) | (state == _SEALED)) & self._is_stale()]
         with contextlib.suppress(IoError):
@@ -679,9 +677,8 @@ class Groups(Generic[Array]):
 
     def _is_ready(self, groups: IntLike | None, tokens: IntLike | None, room: IntLike) -> bool:
         is_asked = groups is not None or tokens is not None
-        return self._room() >= self._allowed_room("room", room) and (
-            not is_asked or self._choose(groups, tokens)[0] is not None
-        )
+        can_sample = not is_asked or self._choose(groups, tokens)[0] is not None
+        return self._room() >= self._allowed_room("room", room) and can_sample
 
     def _choose(self, groups: object, tokens: object) -> tuple[Indices | None, npt.NDArray[np.float64]]:
         """The slots that sample() would draw, None if too few groups are ready, and their P."""
@@ -689,9 +686,7 @@ class Groups(Generic[Array]):
             raise InvalidArgument("sample needs groups or tokens, one of the two")
         slots, probabilities = self._in_order()
         if groups is not None:
-            count = _at_least("groups", groups, 1)
-            if count > self._own["capacity"]:
-                raise InvalidArgument(f"groups is {count}; allowed: 1 to {self._own['capacity']}, the capacity")
+            count = _at_least("groups", groups, 1, self._own["capacity"], ", the capacity")
         else:
             budget, ends = _at_least("tokens", tokens, 1), np.cumsum(self._slots["n_tokens"][slots])
             count = int(np.searchsorted(ends, budget, side="right"))
@@ -741,12 +736,10 @@ class Groups(Generic[Array]):
         self, group: object, member: object, version: object, fields: Mapping[str, object]
     ) -> tuple[int, int, _Member] | None:
         """The member with the arguments of append() or close(), which are checked; None if its group has ended."""
-        number, place = self._issued_id(group), _options.whole("member", member)
-        at_version = self._version if version is None else _at_least("version", version, 0)
-        if not 0 <= place < self._own["group_size"]:
-            raise InvalidArgument(f"member is {place}; allowed: 0 to {self._own['group_size'] - 1}")
-        if at_version > self._version:
-            raise InvalidArgument(f"version is {at_version}; allowed: 0 to {self._version}, the current one")
+        number, place = self._issued_id(group), _at_least("member", member, 0, self._own["group_size"] - 1)
+        at_version = self._version
+        if version is not None:
+            at_version = _at_least("version", version, 0, self._version, ", the current one")
         if number not in self._slot_of:
             return None
         if number not in self._members or self._members[number][place].reward is not None:
@@ -825,9 +818,9 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _at_least(argument: str, value: object, least: int, most: int | None = None) -> int:
+def _at_least(argument: str, value: object, least: int, most: int | None = None, what: str = "") -> int:
     number = _options.whole(argument, value)
     if number < least or (most is not None and number > most):
-        allowed = f"{least} and above" if most is None else f"{least} to {most}"
+        allowed = f"{least} and above" if most is None else f"{least} to {most}{what}"
         raise InvalidArgument(f"{argument} is {number}; allowed: {allowed}")
     return number
