@@ -255,7 +255,7 @@ def interrupted(prepare, call, n_lines, path):
         assert holds_the_law(groups) and len(groups.leases()) == (groups.counts().leased > 0)
         groups.reserve(1)
         counts = groups.counts()
-    groups.__exit__()
+        groups.__exit__()
     restored = per.llm.Groups.load(path)
     assert holds_the_law(restored)
     restored.__exit__()

@@ -630,6 +630,8 @@ class Groups(Generic[Array]):
             try:
                 yield
             finally:
+                if not self._is_whole:
+                    self.__exit__()  # so that load() can be called
                 self._lock.notify_all()
                 for future in self._waiters:
                     with contextlib.suppress(RuntimeError):  # the loop of its task is closed
