@@ -343,7 +343,7 @@ class Shard:
 
     def _add(self, buffer: per.ReplayBuffer, is_extend: bool, steps: dict[str, Any], count: int) -> Ids:
         buffer.raise_max_priority(self._max_priority)
-        steps = {name: rows.tolist() if rows.dtype == object else rows for name, rows in steps.items()}
+        steps = {name: rows.tolist() if _are_objects(rows) else rows for name, rows in steps.items()}
         ids = buffer.extend(**steps) if is_extend else buffer.add(**steps)
         self._added += count
         return ids
@@ -402,3 +402,8 @@ class Shard:
         if len(batch.ids) == 0:
             return None
         return {name: array for name, array in buffer._arrays_of(batch).items() if name not in _OF_THE_WHOLE}
+
+
+def _are_objects(rows: object) -> bool:
+    """Whether they are rows of any length, as Steps.look() gives them."""
+    return isinstance(rows, np.ndarray) and rows.dtype == object
