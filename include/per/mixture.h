@@ -79,7 +79,7 @@
 extern "C" {
 #endif
 
-/* What a mixture does while no transition of a source is live. */
+/* What happens to a batch while a source has no live transition. */
 typedef enum per_when_empty {
     PER_EMPTY_ERROR = 0, /* a batch in which the source has rows is PER_ERROR_EMPTY */
     PER_EMPTY_OTHERS = 1 /* the source has no rows and owes none later; the others divide its share, each in proportion

@@ -182,9 +182,9 @@ PER_API per_status per_channel_options_init(per_channel_options* options, uint64
  *   options  NULL: those of _init
  *
  * Memory: a slot takes 4 bytes and, for each environment, the bytes of all fields, observations counted twice, and 12
- * bytes for reward, priority and flags. All of it is allocated here, except for rows of any length: a slot has
- * addresses for rows of max_length, which its size counts, and the writer allocates what the rows need that are written
- * to it. Their offsets take 8 bytes for each environment, and 8 more.
+ * bytes for reward, priority and flags. All of it is allocated here, except for rows of any length: a slot reserves
+ * addresses for rows of max_length, which count in its size, and the writer allocates memory as its rows need it. Their
+ * offsets take 8 bytes for each environment, and 8 more.
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, also where the system has no descriptor or thread.
  */
@@ -384,8 +384,8 @@ PER_API per_status per_shared_loader_options_init(per_shared_loader_options* opt
  * per_shared_loader_free().
  *
  * Memory: readers * slots + 1 batches, and for each reader 64 KiB and the TD errors of 16 critics for a batch. All of
- * it is allocated here, except for rows of any length: a batch has addresses for rows of max_length, and what its rows
- * need is allocated when it is drawn.
+ * it is allocated here, except for rows of any length: a batch reserves addresses for rows of max_length, and memory is
+ * allocated as the rows of a draw need it.
  *
  * PER_ERROR_BUSY if the buffer has a loader that was not stopped; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_UNSUPPORTED for
  * a buffer on PER_CUDA; PER_ERROR_OUT_OF_MEMORY, also where the system has no descriptor or thread.

@@ -434,10 +434,10 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  *
  * Rows of any length.  A row of a field with max_length takes its values and 32 bytes, rounded up to the size of a
  * block: a multiple of 16 bytes, and sizes are up to an eighth apart. This memory is allocated, reused and returned
- * like that of compressed fields, except that each row of more than 32 KiB has an allocation of its own, and that
- * memory is reused after per_replay_clear(), too. PER_ERROR_UNSUPPORTED with such fields are: a stack above 1,
- * compression, a default value, `allocate`, `storage`, PER_CUDA, also for the batches of a loader, goals of hindsight,
- * and hindsight with n_step above 1 if their next observations are wanted.
+ * like that of compressed fields, with two differences: each row of more than 32 KiB has its own allocation, and
+ * per_replay_clear() makes the memory of all rows available to others. PER_ERROR_UNSUPPORTED with such fields are: a
+ * stack above 1, compression, a default value, `allocate`, `storage`, PER_CUDA, also for the batches of a loader, goals
+ * of hindsight, and hindsight with n_step above 1 if their next observations are wanted.
  *
  * More rows than memory.  With `storage` rows are kept in a mapped file in that directory: the system holds as many of
  * them in memory as fit, and the others on the disk. The directory is created if it does not exist; its parent must

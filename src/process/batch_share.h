@@ -95,8 +95,8 @@ class BatchShare {
     const per_batch& batch(std::size_t slot) const { return batches_[slot].batch(); }
     // For the loader: like BatchMemory::make_room().
     bool make_room(std::size_t slot);
-    // For a reader: copies the offsets of a batch's rows of any length to memory of its own, where no other process can
-    // change them, and sets their totals. Throws Error with CORRUPT_FILE for offsets that no loader writes.
+    // For a reader: copies the offsets of rows of any length into the reader's own memory, where no other process can
+    // change them, and sets the totals. Throws Error with CORRUPT_FILE for offsets that no loader writes.
     const per_batch& read_batch(std::size_t slot);
 
     // Size of the mail ring of each place. `at` counts all bytes of mail before those that are written or read; their

@@ -70,7 +70,7 @@ class RingArrays {
     std::size_t truncated;
     std::size_t reward;
     std::size_t priorities;
-    // Of a field with rows of any length, a slot has room for the longest rows, and those that it has are packed.
+    // If rows have any length, each slot has addresses for rows of max_length, and its actual rows are packed.
     std::vector<std::size_t> fields;
     std::vector<std::size_t> next_fields;  // of observations
     // The offsets of those rows, n_envs + 1 int64_t a slot; 0 for other fields.

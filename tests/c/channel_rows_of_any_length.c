@@ -1,6 +1,6 @@
 /*
- * Rows of any length pass through shared memory: what a writer writes is what per_replay_add() would have added, also if
- * the writer is killed, and what readers read is what the buffer would have drawn. Damaged memory harms nobody.
+ * Rows of any length in shared memory. A writer's steps arrive as per_replay_add() would have added them, even if the
+ * writer is killed, and readers get the rows that the buffer would have drawn. Damaged memory harms no other process.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <signal.h>
@@ -64,7 +64,7 @@ static void a_channel_brings_what_add_would(int32_t moved_by) {
         }
         if (next_random(&state) % 3 == 0) add.steps.mask = array_of(mask, PER_BOOL);
         if (next_random(&state) % 3 == 0) add.steps.next_mask = array_of(next_mask, PER_BOOL);
-        /* What is masked out need not even have an allowed length. */
+        /* A row that is masked out may even be longer than max_length. */
         if (add.steps.mask.data != NULL && !mask[length * N_ENVS - 1]) add.offsets[0][length * N_ENVS] += 50;
         if (add.steps.next_mask.data != NULL && !next_mask[length * N_ENVS - 1]) add.offsets[1][length * N_ENVS] += 50;
         CHECK_OK(per_replay_add(twin, &add.steps, NULL, NULL));

@@ -305,6 +305,15 @@ static void what_does_not_go_with_it_is_named(void) {
     options.memory.storage = ".";
     CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_UNSUPPORTED,
                 "max_length of field \"observation\" is 5");
+    options = options_of(1);
+    replay = create_replay(&options);
+    per_loader* loader = NULL;
+    per_loader_options loading = default_loader_options();
+    loading.batch_size = 4;
+    loading.device = PER_CUDA;
+    CHECK_FAILS(per_loader_create(replay, &loading, &loader), PER_ERROR_UNSUPPORTED,
+                "field \"observation\" has max_length 5: a loader on PER_CUDA takes no rows of any length");
+    per_replay_free(replay);
 }
 
 static void check_loaded(per_replay* replay, per_replay* loaded, int64_t n_envs) {
@@ -453,7 +462,7 @@ static void loaders_draw_the_same_sequences(void) {
 
 static char state_of_nothing;
 
-/* The rows of the sources follow each other. A call with too little room tells what the whole batch needs. */
+/* The rows of the sources follow one another. A call with too little room reports what the whole batch needs. */
 static void mixtures_join_rows(int64_t padded_points, int64_t padded_tokens) {
     static ragged_rows rows, of_twin;
     per_source sources[2] = {{.share = 3}, {.share = 1}};
@@ -507,7 +516,7 @@ static void mixtures_join_rows(int64_t padded_points, int64_t padded_tokens) {
     for (int k = 0; k < 2; ++k) free_both(sources[k].replay, twins[k]);
 }
 
-/* Rows that need more than max_heap_bytes are refused, and what they took before is given back. */
+/* Rows that would exceed max_heap_bytes are refused, and the memory of cleared rows can be used again. */
 static void heaps_have_a_limit(int64_t limit) {
     per_replay_options options = options_of(1);
     options.capacity = 4000;

@@ -147,3 +147,17 @@ def test_frames_of_games_take_a_fifth_of_the_memory():
             buffer.add(observation=screen, reward=0, terminated=False, truncated=False)
     plain, compressed = (buffer.stats().memory_bytes for buffer in buffers)
     assert 5 * compressed < plain
+
+
+def test_the_memory_for_frames_has_a_limit():
+    frame = per.Field((64, 64), "uint8", compression="delta")
+    buffer = per.ReplayBuffer(1000, {"observation": frame}, max_heap_bytes=1_000_000)
+    noise = np.random.default_rng(2).integers(0, 256, (400, 1, 64, 64), np.uint8)
+    with pytest.raises(per.Full, match="of max_heap_bytes, 1000000, are left"):
+        for t in range(399):
+            buffer.add(
+                observation=noise[t], next_observation=noise[t + 1], reward=0.0, terminated=False, truncated=False
+            )
+    added = buffer.stats().added
+    assert 100 < added < 245  # of 4096 bytes each
+    np.testing.assert_array_equal(buffer.get([added - 1]).observation, noise[added - 1])

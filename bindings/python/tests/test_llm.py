@@ -326,7 +326,7 @@ def staleness_manager():
 
 
 def test_pacing_is_that_of_areal():
-    """AReaL counts what it accepted, so the rules agree as long as groups are retired only while open."""
+    """AReaL counts accepted groups, so the two rules agree as long as only open groups are retired."""
     manager_class = staleness_manager()
     random = np.random.default_rng(3)
     for _ in range(20):

@@ -20,8 +20,8 @@ namespace per::cpu {
 // Several threads may read at once; all other calls need the lock of the buffer.
 class FrameHeap {
  public:
-    // What a heap has from the buffer whose rows it is for. by_slot() becomes the part of the rows with index `part`,
-    // and notifies this listener.
+    // What a heap needs to know of its buffer. by_slot() becomes the part of the rows with index `part`, and notifies
+    // this listener.
     struct Place {
         int64_t capacity;
         std::size_t part;
