@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -11,14 +12,19 @@
 namespace per::cpu {
 namespace {
 
-constexpr std::size_t unit = 16;
-constexpr std::size_t least_block_bytes = 32;
-constexpr std::size_t least_chunk_bytes = 16384;
+constexpr std::size_t least_block_bytes = 12;
+constexpr std::size_t most_small_bytes = 256;
+constexpr std::size_t least_chunk_bytes = 8192;
 constexpr std::size_t small_area_bytes = std::size_t{1} << 17;
 constexpr std::size_t large_area_bytes = std::size_t{1} << 21;  // huge pages; see Memory
 // Areas become large once the heap has this size, so that a large area is at most an eighth of the heap.
 constexpr std::size_t least_bytes_of_large = std::size_t{1} << 24;
 constexpr std::size_t most_area_bytes = std::size_t{1} << 26;
+
+// The sizes of blocks are multiples of this.
+std::size_t unit_of(std::size_t bytes) {
+    return bytes <= most_small_bytes / 2 ? 4 : 16;
+}
 
 std::size_t round_up(std::size_t bytes, std::size_t to) {
     return (bytes + to - 1) / to * to;
@@ -40,15 +46,16 @@ void HeapLimit::check(std::size_t bytes) const {
                 left(), max_bytes_);
 }
 
-// The chunk size is a multiple of the largest block. Each smaller class has an eighth more blocks in a chunk than the
-// class before it.
+// The chunk size is a multiple of the largest block. Each smaller class has about an eighth more blocks in a chunk than
+// the class before it, and among small blocks a sixteenth more.
 BlockHeap::BlockHeap(std::size_t largest_bytes, std::size_t n_largest, HeapLimit& limit)
-    : limit_(limit), largest_bytes_(std::max(least_block_bytes, round_up(largest_bytes + sizeof(Header), unit))) {
+    : limit_(limit), largest_bytes_(std::max(least_block_bytes, round_up(largest_bytes, unit_of(largest_bytes)))) {
     std::size_t n = std::max(n_largest, (least_chunk_bytes + largest_bytes_ - 1) / largest_bytes_);
     chunk_bytes_ = n * largest_bytes_;
     while (chunk_bytes_ / n >= least_block_bytes) {
-        classes_.push_back({chunk_bytes_ / n / unit * unit, static_cast<uint32_t>(n)});
-        n += std::max<std::size_t>(1, n / 8);
+        const std::size_t most = chunk_bytes_ / n, bytes = most / unit_of(most) * unit_of(most);
+        classes_.push_back({bytes, static_cast<uint32_t>(chunk_bytes_ / bytes)});
+        n += std::max<std::size_t>(1, most <= most_small_bytes ? n / 16 : n / 8);
     }
     with_room_.resize(classes_.size());
 }
@@ -78,6 +85,22 @@ uint32_t BlockHeap::class_of(std::size_t bytes) const {
     return static_cast<uint32_t>(end - classes_.begin()) - 1;
 }
 
+std::vector<BlockHeap::Area>::const_iterator BlockHeap::first_area_beyond(const std::byte* address) const {
+    return std::upper_bound(areas_.begin(), areas_.end(), address, [](const std::byte* one, const Area& area) {
+        return std::less<>()(one, area.memory.data());
+    });
+}
+
+// Returns NULL if the block was allocated by itself.
+BlockHeap::Chunk* BlockHeap::chunk_of(const std::byte* block) const {
+    const auto beyond = first_area_beyond(block);
+    if (beyond == areas_.begin()) return nullptr;
+    const Area& area = beyond[-1];
+    const std::size_t at =
+        reinterpret_cast<std::uintptr_t>(block) - reinterpret_cast<std::uintptr_t>(area.memory.data());
+    return at < area.memory.use().bytes ? &area.chunks[at / chunk_bytes_] : nullptr;
+}
+
 void BlockHeap::add_area() {
     const std::size_t wanted = chunks_of_next_area(area_bytes_, chunk_bytes_);
     const std::size_t n =
@@ -85,15 +108,12 @@ void BlockHeap::add_area() {
     const std::size_t bytes = n * chunk_bytes_;
     limit_.check(bytes);
     areas_.reserve(areas_.size() + 1);
-    chunks_.reserve(chunks_.size() + 1);
-    Memory area(bytes);
-    std::unique_ptr<Chunk[]> chunks = std::make_unique<Chunk[]>(n);
+    Area area = {Memory(bytes), std::make_unique<Chunk[]>(n)};
     for (std::size_t i = n; i > 0; --i) {
-        chunks[i - 1].first = area.data() + (i - 1) * chunk_bytes_;
-        link(empty_, &chunks[i - 1]);
+        area.chunks[i - 1].first = area.memory.data() + (i - 1) * chunk_bytes_;
+        link(empty_, &area.chunks[i - 1]);
     }
-    areas_.push_back(std::move(area));
-    chunks_.push_back(std::move(chunks));
+    areas_.insert(first_area_beyond(area.memory.data()), std::move(area));
     limit_.take(bytes);
     area_bytes_ += bytes;
     n_chunks_ += n;
@@ -112,7 +132,7 @@ BlockHeap::Chunk* BlockHeap::chunk_with_room(uint32_t size_class) {
 std::byte* BlockHeap::allocate_large(std::size_t bytes) {
     const std::size_t all = sizeof(LargeHeader) + bytes;
     limit_.check(all);
-    auto* const block = new (::operator new(all)) LargeHeader{nullptr, nullptr, all, {nullptr}};
+    auto* const block = new (::operator new(all)) LargeHeader{nullptr, nullptr, all};
     link(large_, block);
     limit_.take(all);
     large_bytes_ += all;
@@ -127,21 +147,20 @@ void BlockHeap::free_large(LargeHeader* block) noexcept {
 }
 
 std::byte* BlockHeap::allocate(std::size_t bytes) {
-    if (bytes + sizeof(Header) > largest_bytes_) return allocate_large(bytes);
-    const uint32_t size_class = class_of(bytes + sizeof(Header));
+    if (bytes > largest_bytes_) return allocate_large(bytes);
+    const uint32_t size_class = class_of(bytes);
     Chunk* const chunk = chunk_with_room(size_class);
     std::byte* block = chunk->freed;
     if (block != nullptr)
         std::memcpy(&chunk->freed, block, sizeof chunk->freed);
     else
-        block = chunk->first + chunk->n_begun++ * classes_[size_class].bytes + sizeof(Header);
-    new (block - sizeof(Header)) Header{chunk};
+        block = chunk->first + chunk->n_begun++ * classes_[size_class].bytes;
     if (++chunk->n_used == classes_[size_class].blocks) unlink(with_room_[size_class], chunk);
     return block;
 }
 
 void BlockHeap::free(std::byte* block) noexcept {
-    Chunk* const chunk = reinterpret_cast<const Header*>(block - sizeof(Header))->chunk;
+    Chunk* const chunk = chunk_of(block);
     if (chunk == nullptr) return free_large(reinterpret_cast<LargeHeader*>(block) - 1);
     Chunk*& with_room = with_room_[chunk->size_class];
     if (chunk->n_used == classes_[chunk->size_class].blocks) link(with_room, chunk);
@@ -154,7 +173,7 @@ void BlockHeap::free(std::byte* block) noexcept {
 
 MemoryUse BlockHeap::memory_use() const {
     MemoryUse use = {n_chunks_ * sizeof(Chunk) + large_bytes_, 0};
-    for (const Memory& area : areas_) use += area.use();
+    for (const Area& area : areas_) use += area.memory.use();
     return use;
 }
 

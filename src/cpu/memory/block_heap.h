@@ -40,7 +40,8 @@ class BlockHeap {
     BlockHeap(const BlockHeap&) = delete;
     BlockHeap& operator=(const BlockHeap&) = delete;
 
-    // Returns a block aligned to 8 bytes. Throws Error or std::bad_alloc if there is no memory.
+    // Returns a block aligned to 4 bytes, and to 8 if it is larger than 128. Throws Error or std::bad_alloc if there is
+    // no memory.
     std::byte* allocate(std::size_t bytes);
     void free(std::byte* block) noexcept;
 
@@ -60,15 +61,15 @@ class BlockHeap {
         uint32_t n_used;
         uint32_t n_begun;  // blocks that have been used since the chunk got its class; later blocks are untouched
     };
-    // Lies before each block.
-    struct Header {
-        Chunk* chunk;  // NULL: the block was allocated by itself
+    struct Area {
+        Memory memory;
+        std::unique_ptr<Chunk[]> chunks;
     };
+    // Lies before a block that was allocated by itself.
     struct LargeHeader {
         LargeHeader* next;  // in large_
         LargeHeader* previous;
         std::size_t bytes;
-        Header header;
     };
 
     std::byte* allocate_large(std::size_t bytes);
@@ -79,18 +80,19 @@ class BlockHeap {
     template <class Node>
     static void unlink(Node*& list, Node* node) noexcept;
     uint32_t class_of(std::size_t bytes) const;
+    std::vector<Area>::const_iterator first_area_beyond(const std::byte* address) const;
+    Chunk* chunk_of(const std::byte* block) const;
     Chunk* chunk_with_room(uint32_t size_class);
     void add_area();
 
     HeapLimit& limit_;
     std::size_t chunk_bytes_;
-    std::size_t largest_bytes_;       // of a block in a chunk, with its header
+    std::size_t largest_bytes_;       // of a block in a chunk
     std::vector<SizeClass> classes_;  // from the largest to the smallest
     std::vector<Chunk*> with_room_;   // by class: lists of chunks with blocks in use and others free
     Chunk* empty_ = nullptr;          // list of chunks without blocks in use
-    std::vector<Memory> areas_;
-    std::vector<std::unique_ptr<Chunk[]>> chunks_;  // by area
-    std::size_t area_bytes_ = 0;                    // of all areas
+    std::vector<Area> areas_;         // by address
+    std::size_t area_bytes_ = 0;      // of all areas
     std::size_t n_chunks_ = 0;
     LargeHeader* large_ = nullptr;  // list of blocks that were allocated one by one
     std::size_t large_bytes_ = 0;

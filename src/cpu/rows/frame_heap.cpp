@@ -1,6 +1,7 @@
 #include "cpu/rows/frame_heap.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -19,9 +20,21 @@ FrameHeap::FrameHeap(int64_t largest_bytes, std::size_t n_largest, const Place& 
       blocks_(array_bytes(place.capacity, sizeof(Block*))),
       by_slot_({blocks_.data(), sizeof(Block*)}, place.part, place.listener) {}
 
-FrameHeap::Block* FrameHeap::allocate(int64_t n_bytes) {
-    return new (heap_.allocate(sizeof(Block) + static_cast<size_t>(n_bytes)))
-        Block{nullptr, 1, static_cast<uint32_t>(n_bytes)};
+FrameHeap::Block::Block(Block* key, uint32_t n_bytes) : has_key_(key != nullptr), n_holders_(1), n_bytes_(n_bytes) {
+    if (key != nullptr) std::memcpy(static_cast<void*>(this + 1), &key, sizeof key);
+}
+
+FrameHeap::Block* FrameHeap::Block::key() const {
+    Block* key = nullptr;
+    if (has_key_ != 0) std::memcpy(&key, this + 1, sizeof key);
+    return key;
+}
+
+FrameHeap::Block* FrameHeap::allocate(int64_t n_bytes, Block* key) {
+    const size_t all = sizeof(Block) + (key != nullptr ? sizeof key : 0) + static_cast<size_t>(n_bytes);
+    Block* const block = new (heap_.allocate(all)) Block(key, static_cast<uint32_t>(n_bytes));
+    hold(key);
+    return block;
 }
 
 FrameHeap::Prepared& FrameHeap::begin(int64_t slot) {
@@ -55,8 +68,8 @@ void FrameHeap::drop_prepared() noexcept {
 }
 
 void FrameHeap::release(Block* block) noexcept {
-    while (block != nullptr && --block->n_holders == 0) {
-        Block* const key = block->key;
+    while (block != nullptr && --block->n_holders_ == 0) {
+        Block* const key = block->key();
         heap_.free(reinterpret_cast<std::byte*>(block));
         block = key;
     }

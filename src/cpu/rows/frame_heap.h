@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "cpu/memory/block_heap.h"
@@ -29,15 +30,28 @@ class FrameHeap {
         HeapLimit& limit;
     };
 
-    // A frame in memory. Each block that was packed with a key holds it.
-    struct Block {
-        Block* key;  // NULL: the bytes are all there is
-        uint32_t n_holders;
-        uint32_t n_bytes;
+    // A frame in memory: this header, the address of the key if the frame was packed with one, and the bytes.
+    class Block {
+     public:
+        uint32_t n_holders() const { return n_holders_; }
+        // The block by which this one was packed, which it holds. NULL: the bytes are all there is.
+        Block* key() const;
+        std::span<const std::byte> bytes() const { return {after_key(), n_bytes_}; }
+        std::byte* bytes_to_write() { return const_cast<std::byte*>(after_key()); }
 
-        std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
-        const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(this + 1); }
+     private:
+        friend class FrameHeap;
+        Block(Block* key, uint32_t n_bytes);
+
+        const std::byte* after_key() const {
+            return reinterpret_cast<const std::byte*>(this + 1) + (has_key_ != 0 ? sizeof(Block*) : 0);
+        }
+
+        uint32_t has_key_ : 1;
+        uint32_t n_holders_ : 31;
+        uint32_t n_bytes_;
     };
+    static constexpr uint32_t most_holders = uint32_t{1} << 30;
 
     virtual ~FrameHeap() = default;
 
@@ -50,7 +64,7 @@ class FrameHeap {
 
     // A block that is held is not freed when another one takes its slot, but by release().
     static void hold(Block* block) noexcept {
-        if (block != nullptr) ++block->n_holders;
+        if (block != nullptr) ++block->n_holders_;
     }
     void release(Block* block) noexcept;
 
@@ -65,7 +79,8 @@ class FrameHeap {
     // The first two are those of BlockHeap, for the bytes of a block.
     FrameHeap(int64_t largest_bytes, std::size_t n_largest, const Place& place);
 
-    Block* allocate(int64_t n_bytes);
+    // A block that has one holder, and holds its key.
+    Block* allocate(int64_t n_bytes, Block* key = nullptr);
     // A place for the block that the slot will get, if not one that is prepared later.
     Prepared& begin(int64_t slot);
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -13,14 +13,13 @@ namespace {
 // games take an eighth less memory with a multiple of 4 than with 2, and hardly less with 8 than with 4. If each frame
 // is less like the key than the one before, a small multiple is best.
 constexpr int64_t frames_of_key = 4;
-// A key with this many frames takes no more of them, so that 32 bits can count them.
-constexpr uint32_t most_holders = std::numeric_limits<uint32_t>::max() / 2;
+constexpr int64_t chunk_bytes = 16384;     // of small frames; a chunk of large ones has room for one
 constexpr int64_t prefetched_bytes = 256;  // of a key; the hardware goes on from there
 
 }  // namespace
 
 PackedFrames::PackedFrames(const Field& field, int64_t n_envs, const Place& place)
-    : FrameHeap(field.bytes, 1, place),
+    : FrameHeap(field.bytes, static_cast<size_t>(1 + chunk_bytes / field.bytes), place),
       shape_(shape_of_frame(field)),
       keys_(static_cast<size_t>(n_envs)),
       packed_(static_cast<size_t>(most_packed_bytes(shape_))) {}
@@ -28,28 +27,27 @@ PackedFrames::PackedFrames(const Field& field, int64_t n_envs, const Place& plac
 void PackedFrames::read(const Block* frame, std::byte* frame_out) const {
     if (frame == nullptr)
         std::memset(frame_out, 0, static_cast<size_t>(shape_.bytes));
-    else if (frame->key == nullptr)
-        std::memcpy(frame_out, frame->bytes(), static_cast<size_t>(shape_.bytes));
+    else if (const Block* const key = frame->key(); key != nullptr)
+        unpack_frame(shape_, frame->bytes().data(), std::ssize(frame->bytes()), key->bytes().data(), frame_out);
     else
-        unpack_frame(shape_, frame->bytes(), frame->n_bytes, frame->key->bytes(), frame_out);
+        std::ranges::copy(frame->bytes(), frame_out);
 }
 
 void PackedFrames::prefetch_key(int64_t slot) const {
     const Block* const frame = by_slot()[slot];
     if (frame == nullptr) return;
-    const std::byte* const first = frame->key != nullptr ? frame->key->bytes() : frame->bytes();
+    const Block* const key = frame->key();
+    const std::byte* const first = (key != nullptr ? key : frame)->bytes().data();
     for (int64_t i = 0; i < std::min(shape_.bytes, prefetched_bytes); i += line_bytes) prefetch_to_read(first + i);
 }
 
-// Returns NULL if there is no key, if it has too many frames, or if the packed frame would be too large.
+// Returns NULL if there is no key, if it has too many frames to count, or if the packed frame would be too large.
 PackedFrames::Block* PackedFrames::packed_by(Block* key, const std::byte* frame) {
-    if (key == nullptr || key->n_holders >= most_holders) return nullptr;
-    const int64_t n_packed = pack_frame(shape_, frame, key->bytes(), packed_.data());
+    if (key == nullptr || key->n_holders() >= most_holders) return nullptr;
+    const int64_t n_packed = pack_frame(shape_, frame, key->bytes().data(), packed_.data());
     if (n_packed < 0) return nullptr;
-    Block* const block = allocate(n_packed);
-    std::memcpy(block->bytes(), packed_.data(), static_cast<size_t>(n_packed));
-    block->key = key;
-    hold(key);
+    Block* const block = allocate(n_packed, key);
+    std::memcpy(block->bytes_to_write(), packed_.data(), static_cast<size_t>(n_packed));
     return block;
 }
 
@@ -61,7 +59,7 @@ void PackedFrames::set_key(LaneKey& key, Block* block) noexcept {
 
 PackedFrames::Block* PackedFrames::as_it_is(const std::byte* frame) {
     Block* const block = allocate(shape_.bytes);
-    std::memcpy(block->bytes(), frame, static_cast<size_t>(shape_.bytes));
+    std::memcpy(block->bytes_to_write(), frame, static_cast<size_t>(shape_.bytes));
     return block;
 }
 
@@ -73,7 +71,7 @@ void PackedFrames::prepare(int64_t env, int64_t slot, const std::byte* frame) {
         prepared.block = as_it_is(frame);
         set_key(key, prepared.block);
     } else {
-        key.n_packed += prepared.block->n_bytes;
+        key.n_packed += std::ssize(prepared.block->bytes());
         if (key.n_packed >= frames_of_key * shape_.bytes) set_key(key, nullptr);
     }
 }
@@ -82,7 +80,7 @@ void PackedFrames::prepare(int64_t env, int64_t slot, const std::byte* frame) {
 void PackedFrames::prepare_instead(int64_t slot, const std::byte* frame) {
     Prepared& prepared = begin(slot);
     Block* const old = by_slot()[slot];
-    prepared.block = packed_by(old != nullptr && old->key != nullptr ? old->key : old, frame);
+    prepared.block = packed_by(old != nullptr && old->key() != nullptr ? old->key() : old, frame);
     if (prepared.block == nullptr) prepared.block = as_it_is(frame);
 }
 

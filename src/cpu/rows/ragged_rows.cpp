@@ -24,7 +24,7 @@ std::byte* RaggedRows::prepare(int64_t slot, int64_t n_bytes) {
     Prepared& prepared = begin(slot);
     if (n_bytes == 0) return nullptr;
     prepared.block = allocate(n_bytes);
-    return prepared.block->bytes();
+    return prepared.block->bytes_to_write();
 }
 
 void RaggedRows::prepare(int64_t slot, std::span<const std::byte> values) {

@@ -17,7 +17,7 @@ class RaggedRows final : public FrameHeap {
 
     int64_t value_bytes() const { return value_bytes_; }
     static std::span<const std::byte> bytes_of(const Block* row) {
-        return row == nullptr ? std::span<const std::byte>() : std::span(row->bytes(), row->n_bytes);
+        return row == nullptr ? std::span<const std::byte>() : row->bytes();
     }
     std::span<const std::byte> operator[](int64_t slot) const { return bytes_of(by_slot()[slot]); }
 
