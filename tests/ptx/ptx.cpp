@@ -2,6 +2,8 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <utility>
+#include <vector>
 
 namespace ptx {
 
@@ -12,6 +14,25 @@ namespace {
 simulator::Translation& translation() {
     static simulator::Translation made = {};
     return made;
+}
+
+struct BlocksOfFile {
+    std::size_t n;
+    bool* executed;
+    const unsigned* n_of_blocks;
+};
+
+std::vector<BlocksOfFile>& files() {
+    static std::vector<BlocksOfFile> made;
+    return made;
+}
+
+uint64_t take_instructions() {
+    uint64_t n = 0;
+    for (const BlocksOfFile& file : files())
+        for (std::size_t i = 0; i < file.n; ++i)
+            if (std::exchange(file.executed[i], false)) n += file.n_of_blocks[i];
+    return n;
 }
 
 }  // namespace
@@ -32,6 +53,11 @@ Registered::Registered(int architecture, const simulator::TranslatedKernel& kern
     }
     translation().architecture = architecture;
     translation().kernels.push_back(kernel);
+}
+
+Blocks::Blocks(std::size_t n, bool* executed, const unsigned* n_of_blocks) {
+    files().push_back({n, executed, n_of_blocks});
+    translation().take_instructions = take_instructions;
 }
 
 }  // namespace ptx

@@ -46,6 +46,11 @@ struct Registered {
     Registered(int architecture, const simulator::TranslatedKernel& kernel);
 };
 
+// The blocks of a file's instructions: whether each has been executed, and the number of its instructions.
+struct Blocks {
+    Blocks(std::size_t n, bool* executed, const unsigned* n_of_blocks);
+};
+
 inline const simulator::Place& place() {
     return grid->place();
 }

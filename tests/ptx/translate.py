@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Translates PTX, the output of nvcc's front end, into C++ that runs on the fibers of tests/simulator.
 
-    translate.py FILE.ptx OUTPUT.cpp
+    translate.py [--counted] FILE.ptx OUTPUT.cpp
 
 Each kernel and each function called by kernels becomes a C++ function whose variables are the PTX registers. An
 instruction becomes a call of the function of the same name in ptx.h, which implements it: `mul.hi.u64` is
-`mul_hi<U64>()`. An unknown instruction, modifier or operand is an error.
+`mul_hi<U64>()`. An unknown instruction, modifier or operand is an error. With --counted the output records which
+instructions have been executed.
 """
 
 from __future__ import annotations
@@ -171,11 +172,17 @@ def operands_of(text: str) -> list[str]:
 
 
 class Translator:
-    """Translates the body of one function."""
+    """Translates the body of one function.
 
-    def __init__(self, module: Module, function: Function) -> None:
+    `n_of_blocks` gets the number of instructions of each of its blocks, or is None. A block has no jump but at its end,
+    and no label but at its beginning.
+    """
+
+    def __init__(self, module: Module, function: Function, n_of_blocks: list[int] | None = None) -> None:
         self.module = module
         self.function = function
+        self.n_of_blocks = n_of_blocks
+        self.begins_block = True
         # Registers without a percent sign, of inline assembly.
         self.bare_registers: set[str] = set()
 
@@ -207,9 +214,24 @@ class Translator:
         if text in ("{", "}"):
             return text
         if text.endswith(":"):
+            self.begins_block = True
             return f"{identifier(text[:-1])}:;"
         if text.startswith("."):
             return self.directive(text)
+        return self.count(text) + self.guarded(text)
+
+    def count(self, text: str) -> str:
+        """Code before an instruction that records the execution of its block."""
+        if self.n_of_blocks is None:
+            return ""
+        recorded = f"executed[{len(self.n_of_blocks)}] = true; " if self.begins_block else ""
+        if self.begins_block:
+            self.n_of_blocks.append(0)
+        self.n_of_blocks[-1] += 1
+        self.begins_block = re.match(r"(@\S+ )?(bra|ret|exit|call)\b", text) is not None
+        return recorded
+
+    def guarded(self, text: str) -> str:
         guard = ""
         if match := re.match(r"@(!?)(%p\d+) (.*)$", text):
             guard, text = f"if ({match[1]}{self.register(match[2])}) ", match[3]
@@ -430,17 +452,30 @@ def registration(module: Module, kernel: Function) -> str:
     )
 
 
+def blocks(n_of_blocks: list[int]) -> list[str]:
+    n = len(n_of_blocks)
+    return [
+        f"bool executed[{n}];",
+        f"const unsigned n_of_blocks[{n}] = {{{', '.join(map(str, n_of_blocks))}}};",
+        f"const Blocks blocks({n}, executed, n_of_blocks);",
+    ]
+
+
 def main() -> int:
-    source, output = map(pathlib.Path, sys.argv[1:])
+    *options, source, output = sys.argv[1:]
+    source, output = pathlib.Path(source), pathlib.Path(output)
+    n_of_blocks: list[int] | None = [] if options == ["--counted"] else None
     try:
         module = parse(source.read_text())
         # Each file has a namespace, as functions in several files are weak symbols in PTX.
         lines = ['#include "ptx.h"', f"namespace ptx_{source.stem} {{", "using namespace ptx;"]
         lines += [f"static {function.declaration};" for function in module.functions]
+        translated = []
         for function in module.functions:
-            lines += ["static", *Translator(module, function).translate()]
+            translated += ["static", *Translator(module, function, n_of_blocks).translate()]
             if function.is_kernel:
-                lines.append(registration(module, function))
+                translated.append(registration(module, function))
+        lines += (blocks(n_of_blocks) if n_of_blocks else []) + translated
     except Unknown as error:
         print(f"{source}: {error}", file=sys.stderr)
         return 1

@@ -84,6 +84,11 @@ int translated_architecture() {
     return translation() == nullptr ? 0 : translation()->architecture;
 }
 
+uint64_t take_instructions() {
+    const bool counts = translation() != nullptr && translation()->take_instructions != nullptr;
+    return counts ? translation()->take_instructions() : 0;
+}
+
 const TranslatedKernel* translation_of(const void* kernel) {
     if (translation() == nullptr) return nullptr;
     static std::mutex mutex;

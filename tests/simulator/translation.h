@@ -32,6 +32,7 @@ struct TranslatedKernel {
 struct Translation {
     int architecture;  // that of its PTX, such as 90; one for all kernels
     std::vector<TranslatedKernel> kernels;
+    uint64_t (*take_instructions)();  // see the function below; NULL if the library does not count them
 };
 
 // The library has a C function of this type with the name per_translation.
@@ -39,6 +40,10 @@ using GetTranslation = const Translation*(const GridFunctions* grid);
 
 // The architecture of the translation named in the environment, or 0.
 int translated_architecture();
+
+// The number of different instructions that translated kernels have executed since the last call, those of the functions
+// that they call included; 0 without a library that counts them.
+uint64_t take_instructions();
 
 // The kernel to run in place of this one; NULL: this one. The program ends if the translation lacks a kernel of libper.
 const TranslatedKernel* translation_of(const void* kernel);
