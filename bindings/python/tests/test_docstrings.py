@@ -4,15 +4,20 @@ import inspect
 import re
 
 import per
+import per.llm
 import pytest
 
 KINDS = [per.ReplayBuffer, per.SumTree, per.Batch, per.Field, per.Hindsight, per.Writer, per.Channel, per.Coordinator]
 KINDS += [per.SharedLoader, per.Reader, per.Loader, per.Save, per.Statistics, per.plot.History]
+KINDS += [per.llm.Groups, per.llm.Lease, per.llm.Prompts]
+FUNCTIONS = [per.llm.serve, per.llm.connect]
 # Classes whose objects are returned by calls of a buffer: users do not construct them.
-GIVEN = (per.Batch, per.Channel, per.SharedLoader, per.Loader, per.Save, per.Statistics)
+GIVEN = (per.Batch, per.Channel, per.SharedLoader, per.Loader, per.Save, per.Statistics, per.llm.Lease)
 
 
 def calls():
+    for function in FUNCTIONS:
+        yield pytest.param(function, id=function.__name__)
     for kind in KINDS:
         if kind not in GIVEN:
             yield pytest.param(kind, id=kind.__name__)

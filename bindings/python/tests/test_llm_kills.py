@@ -2,40 +2,83 @@
 
 from __future__ import annotations
 
+import _sqlite3
+import contextlib
+import ctypes
+import errno
+import functools
 import json
 import os
 import signal
+import sqlite3
 
 import numpy as np
 import per
 import per.llm
 import pytest
-from per.llm import _journal
 from test_llm import Walk, holds_the_law
 
-N_KILLS = 1000 if os.environ.get("PER_TEST_ALL") == "1" else 60
+IS_LONG = os.environ.get("PER_TEST_ALL") == "1"
+N_KILLS = 1000 if IS_LONG else 60
 SIZE, PER_VERSION, AHEAD, VERSIONS = 3, 2, 1, 12
 FIELDS = {"tokens": per.Field(None, "int32", max_length=40), "place": per.Field((), "int8")}
 
 
+class Vfs(ctypes.Structure):
+    """sqlite3_vfs of sqlite3.h, whose xSetSystemCall() replaces the functions that SQLite calls."""
+
+    _fields_ = (
+        ("numbers", ctypes.c_int * 3),
+        ("pointers", ctypes.c_void_p * 16),  # pNext, zName, pAppData, and calls up to xCurrentTimeInt64
+        ("set_call", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)),
+        ("get_call", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)),
+    )
+
+
+INT, TEXT, POINTER, SIZE_T, OFFSET = ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64
+CALLS = {
+    "open": (INT, TEXT, INT, INT),
+    "write": (ctypes.c_ssize_t, INT, POINTER, SIZE_T),
+    "pwrite": (ctypes.c_ssize_t, INT, POINTER, SIZE_T, OFFSET),
+    "pwrite64": (ctypes.c_ssize_t, INT, POINTER, SIZE_T, OFFSET),
+    "ftruncate": (INT, INT, OFFSET),
+    "unlink": (INT, TEXT),
+}
+_sqlite3_vfs_find = ctypes.CDLL(_sqlite3.__file__).sqlite3_vfs_find
+_sqlite3_vfs_find.restype = ctypes.POINTER(Vfs)
+
+
+@contextlib.contextmanager
+def calls_of_files(around):
+    """Has around(name, function, *arguments) called in place of each call that changes a file, of SQLite and of os."""
+    vfs = _sqlite3_vfs_find(None)
+    kept = []
+    for name, types in CALLS.items():
+        kind = ctypes.CFUNCTYPE(*types, use_errno=True)
+        if address := vfs.contents.get_call(vfs, name.encode()):
+            kept.append(kind(functools.partial(around, name, kind(address))))
+            vfs.contents.set_call(vfs, name.encode(), ctypes.cast(kept[-1], ctypes.c_void_p))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("open", "link", "unlink"):
+            patch.setattr(os, name, functools.partial(around, name, getattr(os, name)))
+        try:
+            yield
+        finally:
+            vfs.contents.set_call(vfs, None, None)  # all as they were
+
+
 class Killer:
-    """Replaces the os module of the journal: the process dies at a given call, before, after or amid it."""
+    """Kills the process at the n-th call: before, after or amid it."""
 
     def __init__(self, calls_left, random):
         self.calls_left, self.random = calls_left, random
 
-    def __getattr__(self, name):
-        value = getattr(os, name)
-        return (lambda *args: self.call(value, *args)) if name in self.CALLS else value
-
-    CALLS = ("write", "fsync", "fdatasync", "replace", "link", "unlink", "ftruncate", "open", "fstat")
-
-    def call(self, function, *args):
+    def __call__(self, name, function, *args):
         self.calls_left -= 1
         if self.calls_left == 0:
-            if function is os.write:
-                descriptor, contents = args
-                os.write(descriptor, contents[: self.random.integers(len(contents) + 1)])
+            if "write" in name:
+                descriptor, contents, size, *offset = args
+                function(descriptor, contents, int(self.random.integers(size + 1)), *offset)
             elif self.random.random() < 0.5:
                 function(*args)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -59,12 +102,14 @@ class Trainer:
 
     def __init__(self, path, order, random):
         options = {"max_age": AHEAD, "uses": 1, "order": order, "seed": 5, "capacity": 9}
-        self.random, self.is_lazy = random, order == "issued"
+        self.path, self.random, self.is_lazy = path, random, order == "issued"
         self.log = open(f"{path}.log", "a", buffering=1)  # noqa: SIM115
-        if os.path.exists(path):
-            self.groups = per.llm.Groups.load(path)
-        else:
-            self.groups = per.llm.Groups(SIZE, FIELDS, per_version=PER_VERSION, ahead=AHEAD, path=path, **options)
+        if not os.path.exists(path):
+            per.llm.Groups(SIZE, FIELDS, per_version=PER_VERSION, ahead=AHEAD, path=path, **options).__exit__()
+        self.load()
+
+    def load(self):
+        self.groups = per.llm.Groups.load(self.path)
         self.given = {group: set() for group in self.groups.missing()}
 
     def run(self):
@@ -105,7 +150,9 @@ class Trainer:
             self.groups.close(group, member, reward=group + member / 8, tokens=tokens[cut:], place=member)
             self.given[group].add(member)
             if self.random.random() < 0.05:
-                self.groups.checkpoint()
+                self.groups.__exit__()
+                self.load()
+                return self.generate()  # again what the open groups had
         assert holds_the_law(self.groups)
 
     def learn(self, lease):
@@ -150,11 +197,10 @@ def in_a_child(function):
     return status == 0
 
 
-def finish(path, order, seed, calls=None):
+def finish(path, order, seed, calls=-1):
     random = np.random.default_rng(seed)
-    if calls is not None:
-        _journal.os = Killer(calls, random)
-    Trainer(path, order, random).run()
+    with calls_of_files(Killer(calls, random)):
+        Trainer(path, order, random).run()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -170,7 +216,7 @@ def test_a_trainer_that_is_killed_learns_each_group_once_in_the_same_batches(ord
     kills = run = 0
     while kills < N_KILLS // 2:
         path, run = tmp_path / f"{run}", run + 1
-        most = int(random.choice([10, 30, 100]))  # calls until a kill; sealing a group takes about five
+        most = int(random.choice([60, 150, 400]))  # calls until a kill; a new file takes 30, sealing a group 10
         calls = int(random.integers(1, most + 1))
         while not in_a_child(lambda: finish(path, order, kills + 10, calls)):  # noqa: B023
             calls = int(random.integers(1, most + 1))
@@ -183,110 +229,151 @@ def test_a_trainer_that_is_killed_learns_each_group_once_in_the_same_batches(ord
         assert retired["failed", ""] == len(failed) and (order == "priority" or len(retired) == 1)
 
 
-@pytest.fixture
-def path(tmp_path):
-    """The file of a ledger, after a random walk of 150 calls."""
-    walk = Walk(7, tmp_path)
-    for step in range(150):
-        walk.step()
-        if step == 20:
-            walk.groups.checkpoint()
-    return walk.path
-
-
-def ends_of(path):
-    """The bytes at which records end."""
-    journal, ends = _journal.Journal(path), []
-    for _ in journal.records():
-        ends.append(journal.next[1])
-    journal.close()
-    return ends
-
-
-def test_a_file_cut_at_any_byte_has_what_was_written_before(path):
-    contents, ends = path.read_bytes(), ends_of(path)
-    sizes = [*range(ends[0], ends[0] + 60), *np.random.default_rng(2).integers(ends[0], len(contents), 200).tolist()]
-    for size in [*sizes, *ends]:
-        path.write_bytes(contents[:size])
-        with per.llm.Groups.load(path) as groups:
-            counts = groups.counts()
-            assert holds_the_law(groups)
-        whole = max(end for end in ends if end <= size)
-        assert path.read_bytes()[:whole] == contents[:whole]
-        assert per.llm.Groups.load(path).counts() == counts
-    for size in (0, 10, ends[0] - 1):
-        path.write_bytes(contents[:size])
-        with pytest.raises(per.CorruptFile, match=f"{path}: record 0, at byte 0, is damaged"):
-            per.llm.Groups.load(path)
-
-
-def test_damage_amid_the_file_is_refused(path):
-    contents = path.read_bytes()
-    end = ends_of(path)[-2]  # the last record may be incomplete
-    for place in [0, *np.random.default_rng(3).integers(0, end, 120).tolist()]:
-        changed = bytearray(contents)
-        changed[place] ^= 4
-        path.write_bytes(changed)
-        with pytest.raises(per.CorruptFile, match=rf"{path}: record \d+, at byte \d+, is damaged"):
-            per.llm.Groups.load(path)
-    path.write_bytes(contents)
-    per.llm.Groups.load(path)
-
-
-def test_a_missing_record_is_refused(path):
-    contents, ends = path.read_bytes(), ends_of(path)
-    path.write_bytes(contents[: ends[0]] + contents[ends[1] :])
-    with pytest.raises(per.CorruptFile, match=r"record 1 is missing; the next is 2"):
-        per.llm.Groups.load(path)
-    path.write_bytes(contents[: ends[1]] + contents[ends[0] : ends[1]])  # one of them twice
-    with pytest.raises(per.CorruptFile, match=r"record 2 is missing; the next is 1"):
-        per.llm.Groups.load(path)
-
-
-def test_a_last_record_of_which_a_power_failure_left_a_part_is_cut_off(path):
-    contents, ends = path.read_bytes(), ends_of(path)
-    path.write_bytes(contents[: ends[-2]])
-    counts = per.llm.Groups.load(path).counts()
-    for place in range(ends[-2], ends[-1]):  # zeros up to there
-        path.write_bytes(contents[: ends[-2]] + bytes(place + 1 - ends[-2]) + contents[place + 1 :])
-        assert per.llm.Groups.load(path).counts() == counts
-
-
-def test_zeros_at_the_end_which_a_power_failure_may_leave_are_cut_off(path):
-    counts = per.llm.Groups.load(path).counts()
-    with open(path, "ab") as file:
-        file.write(bytes(5000))
-    size = path.stat().st_size
-    assert per.llm.Groups.load(path).counts() == counts and path.stat().st_size == size - 5000
-
-
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_new_ledger_is_whole_or_not_there_and_does_not_begin_with_an_old_one(tmp_path):
-    path = tmp_path / "ledger"
-    is_whole, calls = False, 0
-    while not is_whole:
+def test_a_new_ledger_is_whole_or_not_there(tmp_path):
+    path, calls = tmp_path / "ledger", 0
+    while not in_a_child(lambda: created(path, calls)):  # noqa: B023
+        if path.exists():
+            with per.llm.Groups.load(path) as groups:
+                assert groups.counts().issued == 0 and groups.reserve(2) == [0, 1]
+            path.unlink()
         calls += 1
-        with per.llm.Groups(1, capacity=2, path=path) as old:
-            old.reserve(2)
-        path.unlink()
-        is_whole = in_a_child(lambda: created(path, calls))  # noqa: B023
-        assert not path.exists() or per.llm.Groups.load(path).counts().issued == 0
-        for more in range(1, 15 * path.exists()):
-            in_a_child(lambda: checkpointed(path, more))  # noqa: B023
-            assert per.llm.Groups.load(path).counts().issued == 0
-        path.unlink(missing_ok=True)
-    assert calls > 6
+    assert calls > 20  # most of them are SQLite's
 
 
 def created(path, calls):
-    _journal.os = Killer(calls, np.random.default_rng(calls))
-    per.llm.Groups(1, capacity=2, path=path)
+    with calls_of_files(Killer(calls + 1, np.random.default_rng(calls))):
+        per.llm.Groups(1, capacity=2, path=path)
 
 
-def checkpointed(path, calls):
-    groups = per.llm.Groups.load(path)
-    _journal.os = Killer(calls, np.random.default_rng(calls))
-    groups.checkpoint()
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_new_ledger_does_not_begin_with_the_log_of_a_deleted_one(tmp_path):
+    path = tmp_path / "ledger"
+
+    def killed():
+        groups = per.llm.Groups(1, capacity=2, path=path)
+        groups.reserve(2)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert not in_a_child(killed)
+    path.unlink()
+    with pytest.raises(FileExistsError, match=f"{path}-wal: File exists"):
+        per.llm.Groups(1, capacity=2, path=path)
+    os.unlink(f"{path}-wal")
+    assert per.llm.Groups(1, capacity=2, path=path).counts().issued == 0
+
+
+def test_of_ledgers_that_are_created_at_once_one_has_the_path(tmp_path, monkeypatch):
+    path, link = tmp_path / "ledger", os.link
+
+    def slower(part, name):
+        monkeypatch.undo()
+        per.llm.Groups(2, capacity=4, path=path).__exit__()
+        link(part, name)
+
+    monkeypatch.setattr(os, "link", slower)
+    with pytest.raises(FileExistsError):
+        per.llm.Groups(1, capacity=2, path=path)
+    assert os.listdir(tmp_path) == ["ledger"] and per.llm.Groups.load(path).counts().issued == 0
+
+
+# ---- damage
+
+
+def contents_of(groups):
+    return [*groups._contents()]
+
+
+@pytest.fixture
+def path(tmp_path):
+    """The file of a ledger that was closed, after a random walk of 150 calls."""
+    walk = Walk(7, tmp_path)
+    for _ in range(150):
+        walk.step()
+    walk.groups.__exit__()
+    return walk.path
+
+
+def test_a_file_with_damage_is_refused_or_read_as_it_was(path):
+    """Bytes that no row uses do not matter."""
+    whole = path.read_bytes()
+    with per.llm.Groups.load(path) as groups:
+        contents = contents_of(groups)
+    random = np.random.default_rng(3)
+
+    def is_refused(changed):
+        path.write_bytes(changed)
+        try:
+            with per.llm.Groups.load(path) as groups:
+                assert contents_of(groups) == contents
+        except per.CorruptFile as error:
+            assert str(error).startswith(f"{path}")
+            return True
+        return False
+
+    pages = range(0, len(whole), 4096)
+    assert all(is_refused(whole[:page]) for page in pages)
+    assert sum(is_refused(whole[:page] + bytes(4096) + whole[page + 4096 :]) for page in pages) > 4
+    places = range(len(whole)) if IS_LONG else [*range(100), *random.integers(0, len(whole), 200).tolist()]
+    changes = (whole[:at] + bytes([whole[at] ^ int(random.integers(1, 256))]) + whole[at + 1 :] for at in places)
+    assert sum(map(is_refused, changes)) > len(places) // 20
+
+
+def test_a_file_without_a_row_is_refused(path):
+    whole = path.read_bytes()
+    for table in ("facts", "groups", "payloads", "retired"):
+        path.write_bytes(whole)
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            keys = [key for key, *_ in connection.execute(f"SELECT * FROM {table}")]
+            key = next(iter(connection.execute(f"PRAGMA table_info({table})")))[1]
+            connection.execute(f"DELETE FROM {table} WHERE {key} = ?", (keys[0],))
+            connection.commit()
+        with pytest.raises(per.CorruptFile, match=f"{path}.*(rows are missing|is not a file of per.llm.Groups)"):
+            per.llm.Groups.load(path)
+
+
+def test_a_file_of_another_program_is_refused(tmp_path):
+    path = tmp_path / "ledger"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE facts (name, value, checksum)")
+    with pytest.raises(per.CorruptFile, match=f"{path} is not a file of per.llm.Groups"):
+        per.llm.Groups.load(path)
+    for contents in (b"", b"0", bytes(5000)):
+        path.write_bytes(contents)
+        with pytest.raises(per.CorruptFile, match=f"{path}"):
+            per.llm.Groups.load(path)
+
+
+def test_a_log_that_is_cut_or_damaged_gives_an_earlier_state(tmp_path):
+    """As after a power failure without fsync."""
+    walk, states = Walk(7, tmp_path), []
+    for _ in range(60):
+        walk.step()
+        states.append(contents_of(per.llm.Groups.load(walk.groups.state_dict())))
+    file, log = walk.path.read_bytes(), (tmp_path / "7-wal").read_bytes()
+    walk.groups.__exit__()
+    random, found = np.random.default_rng(2), []
+    for place in np.sort(random.integers(0, len(log), 60)).tolist():
+        changed = bytearray(log)
+        changed[place] ^= int(random.integers(1, 256))
+        for contents in (log[:place], log[:place] + bytes(5000), changed):
+            walk.path.write_bytes(file)
+            (tmp_path / "7-wal").write_bytes(contents)
+            with per.llm.Groups.load(walk.path) as groups:
+                found.append(states.index(contents_of(groups)))
+    assert found == sorted(found) and len(set(found)) > 8
+
+
+def test_a_ledger_that_cannot_be_loaded_lets_its_file_go(path):
+    whole = path.read_bytes()
+    path.write_bytes(whole[:5000])
+    with pytest.raises(per.CorruptFile) as first:
+        per.llm.Groups.load(path)
+    path.write_bytes(whole)
+    assert per.llm.Groups.load(path).counts().issued and first.tb
+
+
+# ---- paths, processes, errors of the system
 
 
 def test_the_file_stays_where_it_was_created(tmp_path, monkeypatch):
@@ -295,7 +382,6 @@ def test_the_file_stays_where_it_was_created(tmp_path, monkeypatch):
     with per.llm.Groups(1, capacity=8, path="ledger") as groups:
         groups.reserve(3)
         monkeypatch.chdir(tmp_path / "other")
-        groups.checkpoint()
         groups.reserve(1)
     assert os.listdir() == [] and per.llm.Groups.load("../ledger").counts().issued == 4
 
@@ -304,14 +390,19 @@ def test_the_file_stays_where_it_was_created(tmp_path, monkeypatch):
 def test_a_forked_child_writes_nothing_and_holds_no_lock(tmp_path):
     path = tmp_path / "ledger"
     groups = per.llm.Groups(1, capacity=8, path=path)
+    groups.reserve(1)
 
     def change():
-        for call in (groups.reserve, groups.advance, groups.checkpoint):
+        nonlocal groups
+        for call in (groups.reserve, groups.advance):
             with pytest.raises(per.InvalidArgument, match="or open in the process from which this one was forked"):
                 call()
+        assert groups.counts().issued == 1
+        groups.__exit__()
+        del groups
 
     assert in_a_child(change)
-    assert groups.reserve(1) == [0]
+    assert os.path.exists(f"{path}-wal") and groups.reserve(1) == [1]
     end, begin = os.pipe()
     if (child := os.fork()) == 0:
         os.write(begin, b"x")
@@ -319,68 +410,71 @@ def test_a_forked_child_writes_nothing_and_holds_no_lock(tmp_path):
     os.read(end, 1)
     groups.__exit__()
     try:
-        assert per.llm.Groups.load(path).counts().issued == 1
+        assert per.llm.Groups.load(path).counts().issued == 2
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
 
-def test_a_ledger_that_cannot_be_loaded_lets_its_file_go(path):
-    contents = path.read_bytes()
-    path.write_bytes(contents[:100])
-    with pytest.raises(per.CorruptFile) as first:
-        per.llm.Groups.load(path)
-    path.write_bytes(contents)
-    assert per.llm.Groups.load(path).counts().issued and first.tb
-
-
-def test_a_record_of_another_program_is_refused_with_the_path(tmp_path):
-    for contents in (b"", b"\0", _journal.packed({"options": {}}, {})):
-        _journal.Journal(tmp_path / "ledger", contents).close()
-        with pytest.raises(per.CorruptFile, match=f"{tmp_path}/ledger: record 0 is not one of per.llm.Groups"):
-            per.llm.Groups.load(tmp_path / "ledger")
-        (tmp_path / "ledger").unlink()
-
-
-def test_fsync_is_kept_by_load(tmp_path, monkeypatch):
-    per.llm.Groups(1, capacity=2, path=tmp_path / "ledger", fsync=True).__exit__()
-    groups, synced = per.llm.Groups.load(tmp_path / "ledger"), []
-    monkeypatch.setattr(os, "fdatasync", synced.append)
-    groups.reserve()
-    assert len(synced) == 1
-
-
 def test_a_path_belongs_to_one_ledger(tmp_path):
-    groups = per.llm.Groups(2, capacity=4, path=tmp_path / "ledger")
+    path = tmp_path / "a?b%20 #1"
+    groups = per.llm.Groups(2, capacity=4, path=path)
     with pytest.raises(per.Busy, match="is in use by another ledger"):
-        per.llm.Groups.load(tmp_path / "ledger")
+        per.llm.Groups.load(path)
+    assert in_a_child(lambda: is_busy(path))
     del groups
-    with pytest.raises(FileExistsError):
-        per.llm.Groups(2, capacity=4, path=tmp_path / "ledger")
-    with pytest.raises(FileNotFoundError):
-        per.llm.Groups.load(tmp_path / "none")
-    assert per.llm.Groups.load(tmp_path / "ledger").counts().issued == 0
+    with pytest.raises(FileExistsError) as error:
+        per.llm.Groups(2, capacity=4, path=path)
+    assert error.value.errno == errno.EEXIST and error.value.filename == str(path)
+    with per.llm.Groups.load(path) as groups:
+        assert groups.counts().issued == 0
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def is_busy(path):
+    with pytest.raises(per.Busy):
+        per.llm.Groups.load(path)
+
+
+@pytest.mark.parametrize(
+    "name, kind", [("none", FileNotFoundError), ("", IsADirectoryError), ("file/ledger", NotADirectoryError)]
+)
+def test_a_path_that_cannot_be_opened_is_an_error_of_the_system(name, kind, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(kind) as error:
+        per.llm.Groups.load(tmp_path / name)
+    assert isinstance(error.value, per.IoError) and error.value.filename == str(tmp_path / name)
+    with pytest.raises(OSError):
+        per.llm.Groups(1, capacity=1, path=tmp_path / name / "none" / "ledger")
+
+
+def test_fsync_is_kept_by_load(tmp_path):
+    per.llm.Groups(1, capacity=2, path=tmp_path / "ledger", fsync=True).__exit__()
+    groups = per.llm.Groups.load(tmp_path / "ledger")
+    groups.reserve()
+    assert groups._database._connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 @pytest.mark.parametrize("fsync", [False, True])
-def test_an_entry_that_cannot_be_written_is_an_error_that_changes_nothing(fsync, tmp_path, monkeypatch):
-    groups = per.llm.Groups(1, {"tokens": FIELDS["tokens"]}, capacity=4, path=tmp_path / "ledger", fsync=fsync)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_change_that_cannot_be_written_is_an_error_that_changes_nothing(fsync, number, tmp_path):
+    groups = per.llm.Groups(
+        1, {"tokens": FIELDS["tokens"]}, capacity=4, max_age=1, path=tmp_path / "ledger", fsync=fsync
+    )
     groups.reserve(2)
     groups.close(0, 0, 1.0, tokens=[1])
     lease = groups.sample(1)
-    size = (tmp_path / "ledger").stat().st_size
-    before = groups.state_dict()["checkpoint"].tobytes(), groups.counts()
+    before = contents_of(groups), groups.counts()
 
-    class Full:
-        def __getattr__(self, name):
-            return self.fails if name == ("fdatasync" if fsync else "write") else getattr(os, name)
+    def is_full(name, function, *args):
+        if name == "unlink":
+            return function(*args)
+        if "write" in name and args[2] > 100:
+            function(args[0], args[1], 7, *args[3:])
+        ctypes.set_errno(number)
+        return -1
 
-        def fails(self, descriptor, contents=b""):
-            os.write(descriptor, contents[:7])
-            raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(_journal, "os", Full())
+    with calls_of_files(is_full):
         for call in (
             groups.reserve,
             lambda: groups.close(1, 0, 1.0, tokens=[1, 2]),
@@ -388,35 +482,24 @@ def test_an_entry_that_cannot_be_written_is_an_error_that_changes_nothing(fsync,
             groups.advance,
             lambda: groups.fail(1),
         ):
-            with pytest.raises(per.IoError, match="No space left on device"):
+            with pytest.raises(per.IoError, match=os.strerror(number)) as error:
                 call()
-            assert (tmp_path / "ledger").stat().st_size == size
-            assert before[1] == groups.counts()
+            assert error.value.errno == number and error.value.filename == str(tmp_path / "ledger")
+            assert before == (contents_of(groups), groups.counts())
     assert groups.close(1, 0, 1.0, tokens=[1, 2])
     groups.ack(lease)
     counts = groups.counts()
-    del groups
+    groups.__exit__()
     groups = per.llm.Groups.load(tmp_path / "ledger")
     assert groups.counts() == counts
     assert groups.sample(1).batch.tokens[0, 0].tolist() == [1, 2]
 
 
-def test_a_group_that_is_too_old_is_not_drawn_though_its_end_cannot_be_written(tmp_path, monkeypatch):
-    groups = per.llm.Groups(1, capacity=4, max_age=1, path=tmp_path / "ledger")
-    groups.reserve(2)
-    groups.close(0, 0, 1.0)
-    groups.advance()
-    groups.close(1, 0, 1.0)
-    append = _journal.Journal.append
-
-    def is_full(journal, contents, fsync):
-        if b"retire" in contents:
-            raise per.IoError("No space left on device")
-        append(journal, contents, fsync)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(_journal.Journal, "append", is_full)
-        assert groups.advance() == 2 and groups.counts().retired == 0
-        assert groups.sample(1).groups.tolist() == [1]
-    groups.release(groups.leases()[0])
-    assert groups.counts().retired_by == {("stale", ""): 1}
+def test_the_file_of_a_ledger_in_use_does_not_grow(tmp_path):
+    groups = per.llm.Groups(1, {"tokens": per.Field(None, "int32", max_length=1000)}, capacity=4, path=tmp_path / "a")
+    for _ in range(1000):
+        (group,) = groups.reserve()
+        groups.close(group, 0, 1.0, tokens=[1] * 1000)
+        groups.ack(groups.sample(1))
+    groups.__exit__()
+    assert (tmp_path / "a").stat().st_size < 100_000

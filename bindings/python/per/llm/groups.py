@@ -3,46 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import dataclasses
 import importlib
-import itertools
+import io
+import json
 import math
 import operator
 import os
+import pathlib
 import secrets
-import struct
+import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from per import _arrays, _options
-from per._errors import Busy, CorruptFile, InvalidArgument, IoError, Timeout, kind_of
+from per._errors import Busy, CorruptFile, Error, InvalidArgument, Timeout, kind_of
 from per._handle import constructor
 from per._waiting import seconds_of
 from per.batch import Batch
 from per.field import Field, to_c
-from per.llm._journal import Arrays, Journal, packed, unpacked
+from per.llm._database import Database, Row
+from per.llm._state import LEASED, OPEN, SEALED, Indices, Key, Member, State, at_least
 from per.ragged import Ragged
 from per.replay import ReplayBuffer
 from per.typing import Array, ArrayLike, IntArrayLike, IntLike, Path
 
 Order = Literal["issued", "sealed", "priority"]
-Key = int | str | None
-Indices = npt.NDArray[np.int64]
 
-_FREE, _OPEN, _SEALED, _LEASED = range(4)
-_COLUMNS = ("group", "state", "first", "sealed", "row", "n_tokens", "uses")
-_SLOT = np.dtype([*((name, np.int64) for name in _COLUMNS), ("priority", np.float64)])
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
-_NOT_BEGUN = np.iinfo(np.int64).max  # the first version of a group that has none yet
 _OWN = ("group", "version_first", "version_last")  # fields of the buffer beside the user's
+_KEPT = {"version_first": "first", "version_last": "last", "reward": "reward"}  # attributes of members, by field
 _RESERVED = (*_OWN, "member", "version", "n_tokens")
-_COUNTERS = ("issued", "consumed", "sealed", "acknowledged", "version", "base")
 _LEAST = {
     "group_size": 1,
     "capacity": 1,
@@ -53,7 +49,6 @@ _LEAST = {
     "uses": 1,
     "seed": 0,
 }
-_CHANGES = ("admit", "seal", "retire", "acknowledge", "prioritize")
 
 
 class Counts(NamedTuple):
@@ -92,8 +87,13 @@ class Lease(Generic[Array]):
         """Divides the groups among ranks, about as many tokens for each, without splitting one.
 
         Returns the positions in the batch of the groups of each rank.
+
+        Parameters
+        ----------
+        ranks : int
+            Number of ranks.
         """
-        shares: list[list[int]] = [[] for _ in range(_at_least("ranks", ranks, 1))]
+        shares: list[list[int]] = [[] for _ in range(at_least("ranks", ranks, 1))]
         loads = [0] * len(shares)
         for place in np.argsort(-self.n_tokens, kind="stable").tolist():  # the largest first, to the lightest share
             rank = min(range(len(shares)), key=lambda rank: (loads[rank], len(shares[rank])))
@@ -105,7 +105,7 @@ class Lease(Generic[Array]):
 class Groups(Generic[Array]):
     """A ledger of groups: the G answers to one prompt, which a language model is trained on together.
 
-    docs/llm.md has the states, pacing, orders of draws and checkpoints.
+    docs/llm.md has the states, pacing, orders of draws and files.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class Groups(Generic[Array]):
     1
     """
 
-    _journal: Journal | None
+    _database: Database | None
 
     def __init__(
         self,
@@ -185,14 +185,13 @@ class Groups(Generic[Array]):
         own |= {"uses": uses, "seed": seed, "order": order, "arrays": arrays, "fsync": _options.flag("fsync", fsync)}
         for name, least in _LEAST.items():
             if own[name] is not None or name not in ("per_version", "max_age"):
-                own[name] = _at_least(name, own[name], least)
+                own[name] = at_least(name, own[name], least)
         for name, choices in (("order", ("issued", "sealed", "priority")), ("arrays", ("numpy", "torch"))):
             if own[name] not in choices:
                 raise InvalidArgument(f"{name} is {own[name]!r}; allowed: {', '.join(map(repr, choices))}")
         own["half_life"] = None if half_life is None else _options.real("half_life", half_life)
         if half_life is not None and not 0 < own["half_life"] < math.inf:
             raise InvalidArgument(f"half_life is {half_life}; allowed: finite numbers above 0")
-        size, n_slots = own["group_size"], own["capacity"]
         to_c(fields or {})
         for name, field in (fields or {}).items():
             if name in _RESERVED or "." in name or name == "observation" or field.role not in (None, "plain"):
@@ -201,42 +200,36 @@ class Groups(Generic[Array]):
                 )
             if field.dtype == "bfloat16":
                 raise InvalidArgument(f"field {name} is of bfloat16; allowed: dtypes of numpy, such as float16")
-        whole, group = Field((), "int64"), Field((), "int64", role="observation")
-        rows: ReplayBuffer[Any] = ReplayBuffer(
-            (size + 2) * n_slots,  # each place for a group is a lane
-            {"group": group, "version_first": whole, "version_last": whole, **(fields or {})},
-            n_envs=n_slots,
-            sequence_length=size,
-            prioritization="uniform",
-            arrays=arrays,
-        )
-        self._begin(own, rows)
+        self._begin(own, fields or {})
         if path is not None:
-            self._journal = Journal(os.fsdecode(_options.path(path)), self._contents())
+            self._database = Database(os.fsdecode(_options.path(path)), self._contents())
 
-    def _begin(self, own: dict[str, Any], rows: ReplayBuffer[Any]) -> None:
+    def _begin(self, own: dict[str, Any], fields: Mapping[str, Field]) -> None:
         """Sets up an empty ledger, in memory."""
-        self._own, self._rows = own, rows
-        self._fields = {name: field for name, field in rows.fields.items() if name not in _OWN}
-        self._slots = np.zeros(own["capacity"], _SLOT)
-        self._slot_of: dict[int, int] = {}
-        self._names: dict[int, tuple[Key, str]] = {}  # key and tag
-        self._members: dict[int, list[_Member]] = {}  # of open groups
-        self._leases: dict[int, Lease[Array]] = {}
-        self._retired: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._issued = self._consumed = self._sealed = self._acknowledged = self._version = self._base = 0
+        self._own, self._state, self._database = own, State(own), None
+        self._rows: ReplayBuffer[Any] = ReplayBuffer(
+            (own["group_size"] + 2) * own["capacity"],  # each place for a group is a lane
+            {"group": Field((), "int64", role="observation"), **dict.fromkeys(_OWN[1:], Field((), "int64")), **fields},
+            n_envs=own["capacity"],
+            sequence_length=own["group_size"],
+            prioritization="uniform",
+            arrays=own["arrays"],
+        )
+        self._fields = {name: field for name, field in self._rows.fields.items() if name not in _OWN}
         self._next_lease = secrets.randbits(62)  # so that leases of before a restore are none of those after it
-        self._journal, self._is_whole = None, True
+        self._is_whole = True
         self._lock = threading.Condition()
         self._waiters: set[asyncio.Future[None]] = set()
 
     def reserve(self, k: IntLike | None = None, *, keys: Sequence[Key] | None = None, tag: str = "") -> list[int]:
-        """Admits k groups for generation, 1 by default. Returns their ids, numbered from 0.
+        """Admits groups for generation. Returns their ids, numbered from 0.
 
         Raises Busy if pacing, max_open or capacity do not allow that many yet: see room and wait().
 
         Parameters
         ----------
+        k : int, optional
+            Number of groups. None: 1, or that of the keys.
         keys : Sequence[Key], optional
             In place of k: an int or str for each group's prompt, which missing() and leases return.
         tag : str, default ""
@@ -244,7 +237,7 @@ class Groups(Generic[Array]):
         """
         if keys is not None and (k is not None or isinstance(keys, str)):
             raise InvalidArgument(f"k is {k!r}, keys is {keys!r}; allowed: one of them, keys a list")
-        names: list[Any] = [*keys] if keys is not None else [None] * (1 if k is None else _at_least("k", k, 0))
+        names: list[Any] = [*keys] if keys is not None else [None] * (1 if k is None else at_least("k", k, 0))
         for place, key in enumerate(names):
             with contextlib.suppress(TypeError):
                 names[place] = operator.index(key)  # also of numpy
@@ -253,10 +246,10 @@ class Groups(Generic[Array]):
         if not isinstance(tag, str):
             raise InvalidArgument(f"tag is {tag!r}; allowed: str")
         self._allowed_room("k", len(names))
-        with self._changing():
-            if len(names) > self._room():
-                raise Busy(f"k is {len(names)}; allowed at this moment: up to {self._room()} ({self._described()})")
-            return self._admit(names, tag)
+        with self._changing() as state:
+            if len(names) > state.room():
+                raise Busy(f"k is {len(names)}; allowed at this moment: up to {state.room()} ({state})")
+            return state.admit(names, tag)
 
     def append(self, group: IntLike, member: IntLike, *, version: IntLike | None = None, **fields: ArrayLike) -> bool:
         """Adds a piece of an answer: rows of any length grow by it, other fields are replaced.
@@ -265,16 +258,20 @@ class Groups(Generic[Array]):
 
         Parameters
         ----------
+        group : int
+            Id of the group.
+        member : int
+            Place of the answer in its group, 0 to G - 1.
         version : int, optional
             The policy that generated the piece. None: the current one.
+        **fields : ArrayLike
+            The values of the piece, by field.
         """
-        with self._changing():
-            found = self._given(group, member, version, fields)
-            if found is not None:
-                number, place, grown = found
-                self._members[number][place] = grown
-                self._note_first(number)
-            return found is not None and found[0] in self._slot_of
+        with self._changing() as state:
+            number, place, grown = self._given(state, group, member, version, fields)
+            if grown is not None:
+                self._put(state, number, place, grown)
+            return number in state.names
 
     def close(
         self,
@@ -292,142 +289,190 @@ class Groups(Generic[Array]):
 
         Parameters
         ----------
+        group : int
+            Id of the group.
+        member : int
+            Place of the answer in its group, 0 to G - 1.
         reward : float
             Reward of the answer.
+        version : int, optional
+            The policy that generated the last piece. None: the current one.
         n_tokens : int, optional
-            Its length for sample(tokens=...). None: that of the field `tokens`, 0 without one.
+            Length of the answer for sample(tokens=...). None: that of the field `tokens`, 0 without one.
+        **fields : ArrayLike
+            The last piece, or all values, by field.
         """
         value = _options.real("reward", reward)
         if not abs(value) <= _LARGEST_REWARD:
             raise InvalidArgument(f"reward is {value}; allowed: finite numbers of float32")
-        with self._changing():
-            found = self._given(group, member, version, fields)
-            if found is None:
+        with self._changing() as state:
+            number, place, ended = self._given(state, group, member, version, fields)
+            if ended is None:
                 return False
-            number, place, ended = found
             for name, field in self._fields.items():
                 if name not in ended.pieces and field.default is None:
                     raise InvalidArgument(f"{name} is missing; needed to close a member: all fields without a default")
-            ended.reward = value
-            ended.n_tokens = (
-                ended.length("tokens") if n_tokens is None else _at_least("n_tokens", n_tokens, 0, 2**31 - 1)
-            )
-            members = [*self._members[number]]
-            members[place] = ended
-            if all(each.reward is not None for each in members):
-                versions = [each.first for each in members], [each.last for each in members]
-                total = sum(each.n_tokens for each in members)
-                self._seal(number, [each.reward for each in members], *versions, total, self._arrays_of(members))
-                self._retire_stale()
-            else:
-                self._members[number] = members
-                self._note_first(number)
-            return number in self._slot_of and number not in self._members
+            count = ended.length("tokens") if n_tokens is None else at_least("n_tokens", n_tokens, 0, 2**31 - 1)
+            self._put(state, number, place, dataclasses.replace(ended, reward=value, n_tokens=count))
+            return number in state.names and number not in state.members
 
     def fail(self, group: IntLike, reason: str = "failed") -> None:
-        """Retires an open or sealed group, for a reason such as "failed", "filtered" or "aborted".
+        """Retires an open or sealed group. Nothing happens if it has ended. A leased group is an error.
 
-        One that was used before is consumed, not retired. Nothing happens if it has ended. A leased group is an error.
+        A group that was used before is consumed, not retired.
+
+        Parameters
+        ----------
+        group : int
+            Id of the group.
+        reason : str, default "failed"
+            Such as "failed", "filtered" or "aborted". counts() has the numbers by reason.
         """
-        with self._changing():
+        with self._changing() as state:
             number = self._issued_id(group)
-            if number in self._slot_of:
-                if self._slots["state"][self._slot_of[number]] == _LEASED:
+            if number in state.names:
+                place = state.place_of(number)
+                if state.places["state"][place] == LEASED:
                     raise InvalidArgument(f"group is {number}, which is leased; allowed: open and sealed groups")
-                self._retire([number], str(reason))
+                state.end([place], str(reason))
 
     def sample(self, groups: IntLike | None = None, *, tokens: IntLike | None = None) -> Lease[Array]:
-        """Leases a number of groups to a learner, or whole groups until the next one would exceed a number of tokens.
+        """Leases groups to a learner. Give one of the two arguments.
 
         Raises Busy if too few groups are ready: see wait().
+
+        Parameters
+        ----------
+        groups : int, optional
+            Number of groups.
+        tokens : int, optional
+            Takes whole groups until the next one would exceed this number of tokens.
         """
-        with self._changing():
-            chosen, probabilities = self._choose(groups, tokens)
+        with self._changing() as state:
+            chosen, probabilities = state.chosen(groups, tokens)
             if chosen is None:
                 asked = f"groups is {groups}" if tokens is None else f"tokens is {tokens}"
-                raise Busy(f"{asked}; too few groups are ready ({self._described()})")
-            slots = self._slots[chosen]
-            rows = self._rows.get_windows(slots["row"])
+                raise Busy(f"{asked}; too few groups are ready ({state})")
+            places = state.places[chosen]
+            rows = self._rows.get_windows(places["row"])
             batch: Batch[Array] = Batch({name: rows[name] for name in (*self._fields, "reward", *_OWN[1:])})
-            keys = tuple(self._names[group][0] for group in slots["group"].tolist())
-            facts = slots["group"].copy(), keys, self._version - slots["first"], slots["n_tokens"].copy()
-            lease = Lease(self._next_lease, self._draw(), *facts, probabilities, batch)
-            with self._whole():
-                self._slots["state"][chosen] = _LEASED
-                self._leases[lease.number] = dataclasses.replace(lease, batch=Batch({}))
-                self._next_lease += 1
+            ids, n_tokens = places["id"].copy(), places["n_tokens"].copy()
+            keys = tuple(state.names[group][0] for group in ids.tolist())
+            ages = state.numbers["version"] - places["first"]
+            lease = Lease(self._next_lease, state.draw(), ids, keys, ages, n_tokens, probabilities, batch)
+            state.places["state"][chosen] = LEASED
+            state.leases[lease.number] = dataclasses.replace(lease, batch=Batch({}))
+            self._next_lease += 1
             return lease
 
     def ack(self, lease: Lease[Array], *, version: IntLike | None = None) -> None:
-        """Ends a lease whose groups were used. With a version it also advances to that one, in the same step."""
-        with self._changing():
-            self._check_lease(lease)
-            number = self._version if version is None else _at_least("version", version, self._version)
-            self._acknowledge(lease.groups.tolist(), number, self._leases[lease.number].draw, lease.number)
-            self._retire_stale()
+        """Ends a lease whose groups were used.
+
+        Parameters
+        ----------
+        lease : Lease
+            What sample() returned.
+        version : int, optional
+            Also advances to this version, in the same step. None: the version stays.
+        """
+        with self._changing() as state:
+            self._end(state, lease)
+            state.numbers["draws"] = max(state.numbers["draws"], lease.draw + 1)
+            number = state.numbers["version"]
+            for place in map(state.place_of, lease.groups.tolist()):
+                state.places["uses"][place] += 1
+                if state.places["uses"][place] == self._own["uses"]:
+                    state.end([place])
+            state.advance(number if version is None else at_least("version", version, number))
 
     def release(self, lease: Lease[Array]) -> None:
-        """Ends a lease whose groups were not used. They can be drawn again unless they are too old by now."""
-        with self._changing():
-            self._check_lease(lease)
-            with self._whole():
-                self._slots["state"][[self._slot_of[group] for group in lease.groups.tolist()]] = _SEALED
-                del self._leases[lease.number]
-            self._retire_stale()
+        """Ends a lease whose groups were not used. They can be drawn again unless they are too old by now.
+
+        Parameters
+        ----------
+        lease : Lease
+            What sample() returned.
+        """
+        with self._changing() as state:
+            self._end(state, lease)
+            state.retire_stale()
 
     def leases(self) -> list[Lease[Array]]:
         """The leases that have not ended, without their batches: release() those of a learner that died."""
         with self._lock:
-            return list(self._leases.values())
+            return list(self._state.leases.values())
 
     def update_priorities(self, groups: IntArrayLike, priorities: ArrayLike) -> None:
-        """Sets priorities, finite and >= 0, by id. Groups begin with 1; those that ended are ignored."""
+        """Sets the priorities of groups, which begin with 1. Groups that ended are ignored.
+
+        Parameters
+        ----------
+        groups : IntArrayLike
+            Their ids.
+        priorities : ArrayLike
+            A finite number >= 0 for each.
+        """
         ids = _arrays.as_int64(groups, "groups").tolist()
         values = _arrays.as_float(priorities, "priorities", np.float64).reshape(-1)
         if len(ids) != len(values) or not (np.isfinite(values) & (values >= 0)).all():
             raise InvalidArgument(
                 f"priorities is {values}; allowed: a finite number >= 0 for each of {len(ids)} groups"
             )
-        with self._changing():
-            self._prioritize([self._issued_id(group) for group in ids], values.tolist())
+        with self._changing() as state:
+            for number, priority in zip(map(self._issued_id, ids), values.tolist(), strict=True):
+                if number in state.names:
+                    state.places["priority"][state.place_of(number)] = priority
 
     def advance(self, version: IntLike | None = None) -> int:
-        """Sets the version of the policy, by default to the next one, and retires groups that are too old for it."""
-        with self._changing():
-            number = self._version + 1 if version is None else _at_least("version", version, self._version)
-            self._acknowledge([], number)
-            self._retire_stale()
-            return number
+        """Sets the version of the policy, retires groups that are too old for it, and returns it.
+
+        Parameters
+        ----------
+        version : int, optional
+            The current one or a later one. None: the next one.
+        """
+        with self._changing() as state:
+            current = state.numbers["version"]
+            state.advance(current + 1 if version is None else at_least("version", version, current))
+            return state.numbers["version"]
 
     @property
     def version(self) -> int:
         """The version of the policy, 0 at first."""
-        return self._version
+        return self._state.numbers["version"]
 
     @property
     def room(self) -> int:
         """Number of groups that reserve() allows at this moment."""
-        with self._lock:
-            return self._room()
+        return self._state.room()
 
     def missing(self) -> dict[int, Key]:
         """The open groups and their keys. After load() their answers must be generated from the beginning."""
-        with self._lock:
-            return {group: self._names[group][0] for group in self._members}
+        state = self._state
+        return {group: state.names[group][0] for group in state.members}
 
     def counts(self) -> Counts:
         """Numbers of groups by state."""
-        with self._lock:
-            _, n_open, sealed, leased = self._states()
-            retired = dict(self._retired)
-            return Counts(self._issued, n_open, sealed, leased, self._consumed, sum(retired.values()), retired)
+        state = self._state
+        _, n_open, sealed, leased = state.counts()
+        issued, consumed, retired = state.numbers["issued"], state.numbers["consumed"], dict(state.retired)
+        return Counts(issued, n_open, sealed, leased, consumed, sum(retired.values()), retired)
 
     def __repr__(self) -> str:
-        with self._lock:
-            return f"per.llm.Groups({self._own['group_size']}, {self._described()})"
+        return f"per.llm.Groups({self._own['group_size']}, {self._state})"
 
     async def wait(self, groups: IntLike | None = None, *, tokens: IntLike | None = None, room: IntLike = 0) -> None:
-        """Waits until sample() with these arguments, and reserve() of `room` groups, would succeed."""
+        """Waits until sample() with these arguments, and reserve() of `room` groups, would succeed.
+
+        Parameters
+        ----------
+        groups : int, optional
+            Number of groups to sample.
+        tokens : int, optional
+            In place of groups: the number of tokens to sample. None for both: only `room` is waited for.
+        room : int, default 0
+            Number of groups to reserve.
+        """
         while True:
             with self._lock:
                 if self._is_ready(groups, tokens, room):
@@ -444,191 +489,145 @@ class Groups(Generic[Array]):
         room: IntLike = 0,
         timeout: float | None = None,
     ) -> None:
-        """Blocking version of wait(). Raises Timeout after `timeout` seconds."""
+        """Blocking version of wait(). Raises Timeout.
+
+        Parameters
+        ----------
+        groups : int, optional
+            Number of groups to sample.
+        tokens : int, optional
+            In place of groups: the number of tokens to sample. None for both: only `room` is waited for.
+        room : int, default 0
+            Number of groups to reserve.
+        timeout : float, optional
+            Seconds to wait. None: no limit.
+        """
         seconds = min(seconds_of(timeout), threading.TIMEOUT_MAX)
         with self._lock:
             if not self._lock.wait_for(lambda: self._is_ready(groups, tokens, room), seconds):
-                raise Timeout(f"timeout is {timeout}; not ready yet ({self._described()})")
-
-    def checkpoint(self) -> None:
-        """Shortens the file to the present state, and writes it to the disk. Safe to kill at any point."""
-        with self._changing():
-            if self._journal is None:
-                raise InvalidArgument("path is None, as after load() of a state_dict(); needed: a path")
-            self._journal.replace(self._contents())
+                raise Timeout(f"timeout is {timeout}; not ready yet ({self._state})")
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole ledger as {"checkpoint": uint8[bytes]}, a tensor if batches have tensors, for load()."""
-        with self._changing():
-            contents = np.frombuffer(self._contents(), np.uint8).copy()
-            is_torch = self._own["arrays"] == "torch"
-            return {"checkpoint": importlib.import_module("torch").from_numpy(contents) if is_torch else contents}
+        """The whole ledger as {"checkpoint": uint8[bytes of a file]}, for load(); a tensor if batches have tensors."""
+        with self._lock, tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/ledger"
+            Database(path, self._contents()).close()
+            contents = np.fromfile(path, np.uint8)
+        is_torch = self._own["arrays"] == "torch"
+        return {"checkpoint": importlib.import_module("torch").from_numpy(contents) if is_torch else contents}
 
     def __enter__(self) -> Groups[Array]:
         return self
 
     def __exit__(self, *error: object) -> None:
         """Closes the file, so that another ledger can load it. Later changes are errors."""
-        if self._journal is not None:
-            self._journal.close()
+        if self._database is not None:
+            self._database.close()
 
     @constructor
     def load(cls: Any, source: Path | Mapping[str, Any]) -> Groups[Any]:
         """Continues from the file of a ledger, with all that happened before it ended, or from a state_dict().
 
-        Leased groups are sealed again. Open ones are in missing(). A ledger loaded from a state_dict() writes no
-        journal.
+        Leased groups are sealed again. Open ones are in missing(). A ledger loaded from a state_dict() writes no file.
 
         Raises IoError, CorruptFile, or Busy if another ledger uses the path.
+
+        Parameters
+        ----------
+        source : Path or Mapping[str, Any]
+            The path, or the state_dict().
         """
         groups: Groups[Any] = cls.__new__(cls)
-        if isinstance(source, Mapping):
-            if set(source) != {"checkpoint"}:
-                raise InvalidArgument(f"source has {', '.join(source)}; allowed: what state_dict() returned")
-            groups._replay("source", [np.asarray(source["checkpoint"], np.uint8).tobytes()])
-        else:
-            name = os.fsdecode(_options.path(source, "source"))
-            journal = Journal(name)
-            try:
-                groups._replay(name, journal.records())
-            except BaseException:
-                journal.close()
-                raise
-            groups._journal = journal
-        with groups._changing():
-            groups._retire_stale()
+        with contextlib.ExitStack() as stack:
+            if isinstance(source, Mapping):
+                if set(source) != {"checkpoint"}:
+                    raise InvalidArgument(f"source has {', '.join(source)}; allowed: what state_dict() returned")
+                path = f"{stack.enter_context(tempfile.TemporaryDirectory())}/state_dict"
+                pathlib.Path(path).write_bytes(np.asarray(source["checkpoint"], np.uint8).tobytes())
+            else:
+                path = os.fsdecode(_options.path(source, "source"))
+            database = Database(path)
+            stack.callback(database.close)
+            groups._restore(database)
+            groups._database = None if isinstance(source, Mapping) else database
+            with groups._changing() as state:
+                state.retire_stale()
+            if groups._database is not None:
+                stack.pop_all()
         return groups
 
-    def _replay(self, name: str, records: Iterable[bytes]) -> None:
-        for number, contents in enumerate(records):
-            try:
-                facts, arrays = unpacked(contents)
-                if number == 0:
-                    self._restore(facts, arrays)
-                else:
-                    change = _CHANGES[_CHANGES.index(facts.pop("change"))]
-                    getattr(self, f"_{change}")(**facts, **({"arrays": arrays} if change == "seal" else {}))
-            except (KeyError, TypeError, ValueError, IndexError, OverflowError, EOFError, struct.error) as error:
-                raise CorruptFile(f"{name}: record {number} is not one of per.llm.Groups: {error}") from error
+    # The file.
 
-    def _contents(self) -> bytes:
-        slots = self._slots.copy()
-        slots["state"][slots["state"] == _LEASED] = _SEALED
-        slots["first"][slots["state"] == _OPEN] = _NOT_BEGUN
-        facts = {
-            "options": self._own,
-            "names": [[group, *name] for group, name in self._names.items()],
-            "retired": [[*cause, count] for cause, count in self._retired.items()],
-            "counters": [getattr(self, f"_{name}") for name in _COUNTERS],
-        }
-        return packed(facts, {"slots": slots, "rows": np.frombuffer(bytes(self._rows), np.uint8)})
+    def _contents(self) -> Iterator[Row]:
+        """The rows of a file that holds this ledger."""
+        fields = {name: dataclasses.asdict(field) for name, field in self._fields.items()}
+        yield "facts", "options", [json.dumps(self._own)]
+        yield "facts", "fields", [json.dumps(fields)]
+        yield from self._state.rows_since(State(self._own, numbers={}), self._payload)
 
-    def _restore(self, facts: dict[str, Any], arrays: Arrays) -> None:
-        rows: ReplayBuffer[Any] = ReplayBuffer.from_bytes(arrays["rows"], arrays=facts["options"]["arrays"])
-        self._begin(facts["options"], rows)
-        self._slots[:] = arrays["slots"]
-        self._names = {group: (key, tag) for group, key, tag in facts["names"]}
-        self._retired.update({(reason, tag): count for reason, tag, count in facts["retired"]})
-        vars(self).update({f"_{name}": int(n) for name, n in zip(_COUNTERS, facts["counters"], strict=True)})
-        used = np.flatnonzero(self._slots["state"] != _FREE)
-        used = used[np.argsort(self._slots["group"][used])]
-        self._slot_of = dict(zip(self._slots["group"][used].tolist(), used.tolist(), strict=True))
-        is_open = (group for group, slot in self._slot_of.items() if self._slots["state"][slot] == _OPEN)
-        self._members = {group: self._new_members() for group in is_open}
-
-    # Changes of state, each of which is a record that load() repeats.
-
-    @contextlib.contextmanager
-    def _whole(self, change: str = "", arrays: Arrays | None = None, **facts: Any) -> Iterator[None]:
-        """Writes the record of a change before it is made. If the change is interrupted, later ones are refused."""
-        self._is_whole, journal = False, self._journal if change else None
-        begin = None if journal is None else journal.next
+    def _restore(self, database: Database) -> None:
+        n_payloads = 0
         try:
-            if journal is not None:
-                journal.append(packed({"change": change, **facts}, arrays or {}), self._own["fsync"])
-        except BaseException:
-            self._is_whole = journal is None or journal.next == begin  # the record was undone
+            facts = {name: json.loads(value) for name, value in database.rows("facts")}
+            self._begin(facts["options"], {name: Field(**field) for name, field in facts["fields"].items()})
+            state = self._state
+            state.numbers = facts["numbers"]
+            state.retired.update({tuple(json.loads(cause)): n for cause, n in database.rows("retired")})
+            for place, *row, key, tag in sorted(database.rows("groups"), key=lambda row: row[1]):
+                state.places[place] = (*row, 0)
+                state.names[row[0]] = (json.loads(key), json.loads(tag))
+                if row[1] == OPEN:
+                    state.members[row[0]] = state.new_members()
+            for place, payload in database.rows("payloads"):
+                state.places["row"][place] = self._store(place, state.places["id"][place], self._values_of(payload))
+                n_payloads += 1
+        except CorruptFile:
             raise
-        yield
-        self._is_whole = True
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError, EOFError) as error:
+            raise CorruptFile(f"{database.path} is not a file of per.llm.Groups: {error}") from error
+        counts = self.counts()
+        if (
+            counts.issued != counts.consumed + counts.retired + counts.sealed + counts.open
+            or counts.sealed != n_payloads
+        ):
+            raise CorruptFile(f"{database.path}: rows are missing, of {n_payloads} payloads and {counts}")
 
-    def _admit(self, keys: list[Key], tag: str) -> list[int]:
-        with self._whole("admit", keys=keys, tag=tag):
-            groups = range(self._issued, self._issued + len(keys))
-            free = np.flatnonzero(self._slots["state"] == _FREE)[: len(keys)].tolist()
-            for group, key, slot in zip(groups, keys, free, strict=True):
-                self._slots[slot] = (group, _OPEN, _NOT_BEGUN, 0, 0, 0, 0, 1.0)
-                self._slot_of[group], self._names[group], self._members[group] = slot, (key, tag), self._new_members()
-            self._issued += len(keys)
-            return [*groups]
+    def _payload(self, row: int) -> bytes:
+        """The arrays of a group in the buffer, one after the other in the format of numpy's files."""
+        batch, file = self._rows.get_windows([row]), io.BytesIO()
+        for name in (*_KEPT, *self._fields):
+            values = batch[name]
+            for array in (values.values, values.offsets) if isinstance(values, Ragged) else (values,):
+                np.save(file, np.asarray(array), allow_pickle=False)
+        return file.getvalue()
 
-    def _seal(self, group: int, rewards: Any, firsts: Any, lasts: Any, n_tokens: int, arrays: Arrays) -> None:
-        slot = self._slot_of[group]
-        is_end = np.arange(self._own["group_size"])[:, None] == self._own["group_size"] - 1
-        rows: dict[str, Any] = {
-            name: arrays[name][:, None] if field.max_length is None else Ragged(arrays[name], arrays[f"{name}.ends"])
-            for name, field in self._fields.items()
-        }
-        ids = self._rows.extend(  # no slot refers to these rows yet, so an error after this does no harm
-            group=np.full(is_end.shape, group),
-            version_first=np.reshape(firsts, (-1, 1)),
-            version_last=np.reshape(lasts, (-1, 1)),
-            reward=np.reshape(rewards, (-1, 1)),
-            terminated=is_end,
-            truncated=False,
-            next_mask=~is_end,
-            env_ids=[slot],
-            **rows,
-        )
-        with self._whole("seal", arrays, group=group, rewards=rewards, firsts=firsts, lasts=lasts, n_tokens=n_tokens):
-            known = (min(firsts), self._sealed, int(ids[0, 0]), n_tokens, 0, self._slots["priority"][slot])
-            self._slots[slot] = (group, _SEALED, *known)
-            del self._members[group]
-            self._sealed += 1
+    def _values_of(self, payload: bytes) -> dict[str, Any]:
+        """The values of _payload(), for _store()."""
+        file, values = io.BytesIO(payload), {}
+        for name in (*_KEPT, *self._fields):
+            array, is_ragged = np.load(file), name in self._fields and self._fields[name].max_length is not None
+            values[name] = Ragged(array, np.load(file)) if is_ragged else array.swapaxes(0, 1)
+        return values
 
-    def _retire(self, groups: list[int], reason: str) -> None:
-        with self._whole("retire", groups=groups, reason=reason):
-            for group in groups:
-                if self._slots["uses"][self._slot_of[group]] > 0:
-                    self._consumed += 1
-                else:
-                    self._retired[reason, self._names[group][1]] += 1
-                self._free(group)
-
-    def _acknowledge(self, groups: list[int], version: int, draw: int = -1, lease: int = -1) -> None:
-        with self._whole("acknowledge", groups=groups, version=version, draw=draw):
-            self._version, self._base = version, self._base if self._issued else version
-            self._acknowledged = max(self._acknowledged, draw + 1)
-            for group in groups:
-                slot = self._slot_of[group]
-                self._slots["state"][slot] = _SEALED
-                self._slots["uses"][slot] += 1
-                if self._slots["uses"][slot] == self._own["uses"]:
-                    self._consumed += 1
-                    self._free(group)
-            self._leases.pop(lease, None)
-
-    def _prioritize(self, groups: list[int], priorities: list[float]) -> None:
-        with self._whole("prioritize", groups=groups, priorities=priorities):
-            for group, priority in zip(groups, priorities, strict=True):
-                if group in self._slot_of:
-                    self._slots["priority"][self._slot_of[group]] = priority
-
-    def _free(self, group: int) -> None:
-        self._slots["state"][self._slot_of.pop(group)] = _FREE
-        self._members.pop(group, None)
-        del self._names[group]
-
-    # Rules, for callers that hold the lock.
+    # Changes, for callers that hold the lock.
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Holds the lock during a change, and wakes all who wait for one."""
+    def _changing(self) -> Iterator[State]:
+        """Holds the lock while a copy of the state is changed, writes it, and wakes all who wait for a change."""
         with self._lock:
             if not self._is_whole:
                 raise InvalidArgument("a change of the ledger was interrupted; allowed: load() of its file or a state")
+            state = self._state.copy()
             try:
-                yield
+                yield state
+                if self._database is not None and (rows := [*state.rows_since(self._state, self._payload)]):
+                    self._is_whole = False  # until the file and the memory have both changed, or neither
+                    self._database.write(rows, self._own["fsync"])
+                self._state = state
+                self._is_whole = True
+            except Error:
+                self._is_whole = True
+                raise
             finally:
                 if not self._is_whole:
                     self.__exit__()  # so that load() can be called
@@ -638,191 +637,90 @@ class Groups(Generic[Array]):
                         future.get_loop().call_soon_threadsafe(_wake, future)
                 self._waiters.clear()
 
-    def _new_members(self) -> list[_Member]:
-        return [_Member() for _ in range(self._own["group_size"])]
+    def _put(self, state: State, group: int, place: int, member: Member) -> None:
+        """Replaces a member of an open group, and seals the group if that was the last one to be closed."""
+        members = [member if i == place else each for i, each in enumerate(state.members[group])]
+        state.members[group], slot = members, state.places[state.place_of(group)]
+        slot["first"] = min(each.first for each in members if each.first is not None)
+        if all(each.reward is not None for each in members):
+            values: dict[str, Any] = {
+                name: np.reshape([getattr(each, part) for each in members], (-1, 1)) for name, part in _KEPT.items()
+            }
+            for name, field in self._fields.items():
+                if field.max_length is None:
+                    default = [np.asarray(field.default)]
+                    rows = [each.pieces.get(name, default)[0] for each in members]
+                    stacked = np.stack([np.broadcast_to(row, field.value_shape) for row in rows])
+                    values[name] = stacked.astype(field.dtype)[:, None]
+                else:
+                    pieces = [piece for each in members for piece in each.pieces[name]]
+                    values[name] = Ragged(np.concatenate(pieces), np.cumsum([0, *(it.length(name) for it in members)]))
+            slot["row"] = self._store(state.place_of(group), group, values)
+            slot["state"], slot["sealed"] = SEALED, state.numbers["sealed"]
+            slot["n_tokens"] = sum(each.n_tokens for each in members)
+            state.numbers["sealed"] += 1
+            del state.members[group]
+        state.retire_stale()
 
-    def _states(self) -> list[int]:
-        """Numbers of places that are free, open, sealed and leased."""
-        counts: list[int] = np.bincount(self._slots["state"], minlength=4).tolist()
-        return counts
+    def _store(self, place: Any, group: int, values: Mapping[str, Any]) -> int:
+        """Adds a group to the lane of its place. Returns the id of its first row, to which no state refers yet."""
+        is_end = np.arange(self._own["group_size"])[:, None] == self._own["group_size"] - 1
+        ids = self._rows.extend(
+            group=np.full(is_end.shape, group),
+            terminated=is_end,
+            truncated=False,
+            next_mask=~is_end,
+            env_ids=[place],
+            **values,
+        )
+        return int(ids[0, 0])
 
-    def _described(self) -> str:
-        _, n_open, sealed, leased = self._states()
-        return f"version {self._version}, {n_open} groups open, {sealed} sealed, {leased} leased"
+    def _end(self, state: State, lease: Lease[Array]) -> None:
+        """Ends a lease, after which its groups are sealed."""
+        if not isinstance(lease, Lease):
+            raise InvalidArgument(f"lease is {kind_of(lease)}; allowed: a Lease that sample() returned")
+        known = state.leases.pop(lease.number, None)
+        if known is None or not np.array_equal(known.groups, lease.groups):
+            raise InvalidArgument("lease has ended, or is of another ledger; allowed: those of leases()")
+        for group in lease.groups.tolist():
+            state.places["state"][state.place_of(group)] = SEALED
 
-    def _room(self) -> int:
-        """The k that reserve() allows. I - R are the groups that exist and those that were consumed."""
-        free, n_open, sealed, leased = self._states()
-        room = min(free, self._own["max_open"] - n_open)
-        if self._own["per_version"] is not None:
-            admitted = n_open + sealed + leased + self._consumed
-            versions = self._version - self._base + 1 + self._own["ahead"]
-            room = min(room, versions * self._own["per_version"] - admitted)
-        return max(int(room), 0)
+    # Arguments.
 
     def _allowed_room(self, argument: str, value: object) -> int:
         most = min(self._own["capacity"], self._own["max_open"])
-        return _at_least(argument, value, 0, most, ", the smaller of capacity and max_open")
-
-    def _is_stale(self) -> npt.NDArray[np.bool_]:
-        """For each slot whether its group is too old."""
-        stale: npt.NDArray[np.bool_] = self._slots["first"] < self._version - (self._own["max_age"] or 0)
-        return stale & (self._own["max_age"] is not None)
-
-    def _retire_stale(self) -> None:
-        """Retires the groups that are too old, unless a learner has them. If writing fails, a later call does."""
-        state = self._slots["state"]
-        stale = self._slots["group"][((state == _OPEN) | (state == _SEALED)) & self._is_stale()]
-        with contextlib.suppress(IoError):
-            if stale.size:
-                self._retire(np.sort(stale).tolist(), "stale")
+        return at_least(argument, value, 0, most, ", the smaller of capacity and max_open")
 
     def _is_ready(self, groups: IntLike | None, tokens: IntLike | None, room: IntLike) -> bool:
         is_asked = groups is not None or tokens is not None
-        can_sample = not is_asked or self._choose(groups, tokens)[0] is not None
-        return self._room() >= self._allowed_room("room", room) and can_sample
-
-    def _choose(self, groups: object, tokens: object) -> tuple[Indices | None, npt.NDArray[np.float64]]:
-        """The slots that sample() would draw, None if too few groups are ready, and their P."""
-        if (groups is None) == (tokens is None):
-            raise InvalidArgument("sample needs groups or tokens, one of the two")
-        slots, probabilities = self._in_order()
-        if groups is not None:
-            count = _at_least("groups", groups, 1, self._own["capacity"], ", the capacity")
-        else:
-            budget, ends = _at_least("tokens", tokens, 1), np.cumsum(self._slots["n_tokens"][slots])
-            count = int(np.searchsorted(ends, budget, side="right"))
-            if count == 0 and len(slots) > 0:
-                group = self._slots["group"][slots[0]]
-                raise InvalidArgument(f"tokens is {budget}; allowed: {ends[0]} and above, those of group {group}")
-            n_open, _, n_leased = self._states()[1:]
-            might_fit = count == len(slots) and (count == 0 or ends[-1] < budget)
-            count += might_fit and bool(count == 0 or n_open or n_leased or self._room())  # unless none can come
-        return (slots[:count] if count <= len(slots) else None), probabilities[:count]
-
-    def _in_order(self) -> tuple[Indices, npt.NDArray[np.float64]]:
-        """The slots of all groups that can be drawn, in the order in which they would be, and their P."""
-        state, order = self._slots["state"], self._own["order"]
-        is_wanted = (state == _SEALED) | ((state == _OPEN) & (order == "issued"))
-        slots = np.flatnonzero(is_wanted & ~self._is_stale())
-        if order != "priority":
-            slots = slots[np.argsort(self._slots["group" if order == "issued" else "sealed"][slots])]
-            n_ready = int((np.cumsum(state[slots] == _OPEN) == 0).sum())
-            return slots[:n_ready], np.ones(n_ready)
-        slots = slots[self._slots["priority"][slots] > 0]
-        logs, firsts = np.log(self._slots["priority"][slots]), self._slots["first"][slots]
-        if self._own["half_life"] is not None:
-            with np.errstate(over="ignore"):
-                logs += (firsts - firsts.max(initial=0)) / self._own["half_life"] * math.log(2)
-        logs -= logs.max(initial=-math.inf)
-        # The smallest of exponential variates, each divided by its weight, is the draw with P(i), and those that follow
-        # are draws without replacement. The seed and the number of the draw determine the variates, so that a draw that
-        # is made again, after a crash or a release, is the same.
-        bits = np.random.PCG64([self._own["seed"], self._draw()]).random_raw(self._own["capacity"])[slots]
-        ranks = np.argsort(np.log(-np.log(((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)) - logs)
-        weights = np.exp(logs)
-        return slots[ranks], (weights / weights.sum())[ranks]
-
-    def _draw(self) -> int:
-        """The least number of a draw that is neither acknowledged nor leased."""
-        used = {lease.draw for lease in self._leases.values()}
-        return next(draw for draw in itertools.count(self._acknowledged) if draw not in used)
+        can_sample = not is_asked or self._state.chosen(groups, tokens)[0] is not None
+        return self._state.room() >= self._allowed_room("room", room) and can_sample
 
     def _issued_id(self, group: object) -> int:
-        number = _options.whole("group", group)
-        if not 0 <= number < self._issued:
-            raise InvalidArgument(f"group is {number}; allowed: ids that reserve() returned, below {self._issued}")
+        number, issued = _options.whole("group", group), self._state.numbers["issued"]
+        if not 0 <= number < issued:
+            raise InvalidArgument(f"group is {number}; allowed: ids that reserve() returned, below {issued}")
         return number
 
     def _given(
-        self, group: object, member: object, version: object, fields: Mapping[str, object]
-    ) -> tuple[int, int, _Member] | None:
-        """The member with the arguments of append() or close(), which are checked; None if its group has ended."""
-        number, place = self._issued_id(group), _at_least("member", member, 0, self._own["group_size"] - 1)
-        at_version = self._version
+        self, state: State, group: object, member: object, version: object, fields: Mapping[str, object]
+    ) -> tuple[int, int, Member | None]:
+        """Group, place and member with the arguments of append() or close(). No member if the group has ended."""
+        number, place = self._issued_id(group), at_least("member", member, 0, self._own["group_size"] - 1)
+        at_version = current = state.numbers["version"]
         if version is not None:
-            at_version = _at_least("version", version, 0, self._version, ", the current one")
-        if number not in self._slot_of:
-            return None
-        if number not in self._members or self._members[number][place].reward is not None:
+            at_version = at_least("version", version, 0, current, ", the current one")
+        if number not in state.names:
+            return number, place, None
+        if number not in state.members or state.members[number][place].reward is not None:
             raise InvalidArgument(f"member is {place}, which is closed in group {number}; allowed: open members")
-        grown = self._members[number][place].grown(fields, self._fields)
+        grown = state.members[number][place].grown(fields, self._fields)
         if fields or version is not None or grown.first is None:
             grown.first = at_version if grown.first is None else min(grown.first, at_version)
             grown.last = max(grown.last, at_version)
         return number, place, grown
 
-    def _note_first(self, group: int) -> None:
-        """Determines the age of an open group from its members."""
-        firsts = [member.first for member in self._members[group] if member.first is not None]
-        self._slots["first"][self._slot_of[group]] = min(firsts)
-        self._retire_stale()
-
-    def _arrays_of(self, members: Sequence[_Member]) -> dict[str, npt.NDArray[Any]]:
-        """The values of all members by field; with the name "NAME.ends" the offsets of rows of any length."""
-        arrays: dict[str, npt.NDArray[Any]] = {}
-        for name, field in self._fields.items():
-            if field.max_length is None:
-                rows = [member.pieces.get(name, [np.asarray(field.default)])[0] for member in members]
-                arrays[name] = np.stack([np.broadcast_to(row, field.value_shape) for row in rows]).astype(field.dtype)
-            else:
-                arrays[name] = np.concatenate([piece for member in members for piece in member.pieces[name]])
-                arrays[f"{name}.ends"] = np.cumsum([0, *(member.length(name) for member in members)])
-        return arrays
-
-    def _check_lease(self, lease: Lease[Array]) -> None:
-        if not isinstance(lease, Lease):
-            raise InvalidArgument(f"lease is {kind_of(lease)}; allowed: a Lease that sample() returned")
-        if lease.number not in self._leases or not np.array_equal(self._leases[lease.number].groups, lease.groups):
-            raise InvalidArgument("lease has ended, or is of another ledger; allowed: those of leases()")
-
-
-@dataclasses.dataclass
-class _Member:
-    """An answer: its values by field, in the pieces in which they came, and the versions that generated it."""
-
-    pieces: dict[str, list[npt.NDArray[Any]]] = dataclasses.field(default_factory=dict)
-    first: int | None = None
-    last: int = 0
-    reward: float | None = None
-    n_tokens: int = 0
-
-    def length(self, name: str) -> int:
-        return sum(map(len, self.pieces.get(name, [])))
-
-    def grown(self, values: Mapping[str, object], fields: Mapping[str, Field]) -> _Member:
-        """A copy with more values, which are checked and copied."""
-        pieces = dict(self.pieces)
-        for name, value in values.items():
-            if name not in fields:
-                raise InvalidArgument(f"{name} is no field{_options.meant(name, fields)}; allowed: {', '.join(fields)}")
-            field = fields[name]
-            array, code = _arrays.as_array(value, name)
-            array = _arrays.widened(array) if code == _arrays.BFLOAT16 else array
-            is_ragged, dtype = field.max_length is not None, np.dtype(field.dtype)
-            if array.ndim != len(field.shape) or array.shape[is_ragged:] != field.value_shape:
-                raise InvalidArgument(f"{name} has shape {list(array.shape)}; allowed: {list(field.shape)}")
-            cast = array.astype(dtype)
-            can_cast = array.size == 0 or np.can_cast(array.dtype, dtype, "same_kind")
-            if not can_cast or (dtype.kind in "iu" and (cast != array).any()):
-                raise InvalidArgument(
-                    f"{name} has dtype {array.dtype}; allowed: {dtype}, or numbers that it represents"
-                )
-            if is_ragged and self.length(name) + len(cast) > (field.max_length or 0):
-                total = self.length(name) + len(cast)
-                raise InvalidArgument(f"{name} has {total} values; allowed: up to {field.max_length}, its max_length")
-            pieces[name] = [*pieces.get(name, []), cast] if is_ragged else [cast]
-        return dataclasses.replace(self, pieces=pieces)
-
 
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _at_least(argument: str, value: object, least: int, most: int | None = None, what: str = "") -> int:
-    number = _options.whole(argument, value)
-    if number < least or (most is not None and number > most):
-        allowed = f"{least} and above" if most is None else f"{least} to {most}{what}"
-        raise InvalidArgument(f"{argument} is {number}; allowed: {allowed}")
-    return number

@@ -64,7 +64,15 @@ class Prompts(Generic[Key]):
         return len(self._keys)
 
     def update(self, keys: Sequence[Key], rates: ArrayLike) -> None:
-        """Sets the rates of prompts, 0 to 1, such as the mean reward of a group. Of equal keys the last one wins."""
+        """Sets the rates of prompts.
+
+        Parameters
+        ----------
+        keys : Sequence[Key]
+            The prompts. Of equal ones the last rate counts.
+        rates : ArrayLike
+            The rate of each, 0 to 1, such as the mean reward of a group.
+        """
         places, values = self._places_of(keys), _arrays.as_float(rates, "rates").reshape(-1)
         if len(places) != len(values) or not ((values >= 0) & (values <= 1)).all():
             raise InvalidArgument(f"rates is {values}; allowed: 0 to 1, for each of {len(places)} keys")
@@ -73,12 +81,24 @@ class Prompts(Generic[Key]):
             self._weigh(places)
 
     def rates(self, keys: Sequence[Key]) -> npt.NDArray[np.float32]:
-        """The rates of prompts, float32[n]."""
+        """The rates of prompts, float32[n].
+
+        Parameters
+        ----------
+        keys : Sequence[Key]
+            The n prompts.
+        """
         with self._lock:
             return self._rates[self._places_of(keys)]
 
     def sample(self, k: IntLike) -> list[Key]:
-        """Draws k different prompts."""
+        """Draws different prompts.
+
+        Parameters
+        ----------
+        k : int
+            Number of prompts, at most those that there are.
+        """
         count = _options.whole("k", k)
         if not 0 <= count <= len(self._keys):
             raise InvalidArgument(f"k is {count}; allowed: 0 to {len(self._keys)}")
@@ -110,7 +130,13 @@ class Prompts(Generic[Key]):
             }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continues from what state_dict() returned, with its prompts."""
+        """Continues with other prompts.
+
+        Parameters
+        ----------
+        state_dict : Mapping[str, Any]
+            What state_dict() of theirs returned.
+        """
         if not isinstance(state_dict, Mapping) or set(state_dict) != {"keys", "rates", "epsilon", "seed", "draws"}:
             raise InvalidArgument(f"state_dict is {kind_of(state_dict)}; allowed: what state_dict() returned")
         other: Prompts[Key] = Prompts(state_dict["keys"], epsilon=state_dict["epsilon"], seed=state_dict["seed"])

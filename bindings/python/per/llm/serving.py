@@ -55,7 +55,8 @@ def serve(served: Groups[Any] | Prompts[Any], address: Any = None, *, authkey: b
     Parameters
     ----------
     served : Groups or Prompts
-    address : optional
+        The object that they use.
+    address : Any, optional
         (host, port), or the path of a socket. None: a socket on this machine.
     authkey : bytes, optional
         A secret that clients must know: they can run code here. None: that of multiprocessing, which children inherit.
@@ -69,7 +70,15 @@ def serve(served: Groups[Any] | Prompts[Any], address: Any = None, *, authkey: b
 
 
 def connect(address: Any, *, authkey: bytes | None = None) -> Any:
-    """The Groups or Prompts that another process serves at an address, with the same calls. Raises OSError."""
+    """The Groups or Prompts that another process serves, with the same calls. Raises OSError.
+
+    Parameters
+    ----------
+    address : Any
+        What serve() returned.
+    authkey : bytes, optional
+        The secret of the server. None: that of multiprocessing.
+    """
     client = _Manager(address, authkey)
     client.connect()
     return client.served()  # type: ignore[attr-defined]
