@@ -616,7 +616,7 @@ def test_a_bad_argument_is_named_with_its_value_and_changes_nothing(call, text):
         ({"order": "oldest"}, r"order is 'oldest'; allowed: 'issued', 'sealed', 'priority'"),
         ({"half_life": 0.0}, r"half_life is 0.0; allowed: finite numbers above 0"),
         ({"arrays": "jax"}, r"arrays is 'jax'; allowed: 'numpy', 'torch'"),
-        ({"fields": {"version": per.Field()}}, r"field version is an observation or state, has a dot, or is reserved"),
+        ({"fields": {"version": per.Field()}}, r"field version is an observation or state, or is reserved"),
         ({"fields": {"observation": per.Field()}}, r"field observation is an observation"),
         ({"fields": {"x": per.Field((), "bfloat16")}}, r"field x is of bfloat16; allowed: dtypes of numpy"),
         ({"fields": {"reward": per.Field()}}, r"reward"),

@@ -49,6 +49,8 @@ def _about(path: str) -> Iterator[None]:
         raise io_error(f"{path}: {error.strerror}", error.errno, path) from error
     except (OverflowError, sqlite3.DataError) as error:
         raise InvalidArgument(f"{path}: {error}; allowed for a group: up to 1 GB") from error
+    except UnicodeDecodeError as error:
+        raise CorruptFile(f"{path}: {error}") from error
     except sqlite3.Error as error:
         if "locked" in str(error):
             raise Busy(f"{path} is in use by another ledger, here or in another process") from error

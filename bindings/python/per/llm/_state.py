@@ -30,25 +30,21 @@ _NUMBERS = ("issued", "consumed", "sealed", "draws", "version", "base")
 
 @dataclasses.dataclass
 class Member:
-    """An answer: its values by field, in the pieces in which they came, and the versions that generated it."""
+    """An answer: the versions that generated it, and its values by field."""
 
-    pieces: dict[str, list[npt.NDArray[Any]]] = dataclasses.field(default_factory=dict)
+    values: dict[str, npt.NDArray[Any]] = dataclasses.field(default_factory=dict)
+    """an array for each: [length, ...] if it has any length, otherwise [1, ...]; with a reward it is closed"""
     first: int | None = None
     last: int = 0
-    reward: float | None = None
     n_tokens: int = 0
 
-    def length(self, name: str) -> int:
-        return sum(map(len, self.pieces.get(name, [])))
-
-    def grown(self, values: Mapping[str, object], fields: Mapping[str, Field]) -> Member:
+    def grown(self, given: Mapping[str, object], fields: Mapping[str, Field]) -> Member:
         """A copy with more values, which are checked and copied."""
-        pieces = dict(self.pieces)
-        for name, value in values.items():
+        values = dict(self.values)
+        for name, value in given.items():
             if name not in fields:
                 raise InvalidArgument(f"{name} is no field{_options.meant(name, fields)}; allowed: {', '.join(fields)}")
-            field = fields[name]
-            array, code = _arrays.as_array(value, name)
+            field, (array, code) = fields[name], _arrays.as_array(value, name)
             array = _arrays.widened(array) if code == _arrays.BFLOAT16 else array
             is_ragged, dtype = field.max_length is not None, np.dtype(field.dtype)
             if array.ndim != len(field.shape) or array.shape[is_ragged:] != field.value_shape:
@@ -58,10 +54,22 @@ class Member:
             if not can_cast or (dtype.kind in "iu" and (cast != array).any()):
                 allowed = f"{dtype}, or numbers that it represents"
                 raise InvalidArgument(f"{name} has dtype {array.dtype}; allowed: {allowed}")
-            if field.max_length is not None and (total := self.length(name) + len(cast)) > field.max_length:
-                raise InvalidArgument(f"{name} has {total} values; allowed: up to {field.max_length}, its max_length")
-            pieces[name] = [*pieces.get(name, []), cast] if is_ragged else [cast]
-        return dataclasses.replace(self, pieces=pieces)
+            values[name] = np.concatenate([values.get(name, cast[:0]), cast]) if is_ragged else cast[None]
+            if field.max_length is not None and (n := len(values[name])) > field.max_length:
+                raise InvalidArgument(f"{name} has {n} values; allowed: up to {field.max_length}, its max_length")
+        return dataclasses.replace(self, values=values)
+
+    def closed(self, reward: float, n_tokens: int | None, fields: Mapping[str, Field]) -> Member:
+        """A copy with all values, for a buffer."""
+        values = dict(self.values)
+        for name, field in fields.items():
+            if name not in values and field.default is None:
+                raise InvalidArgument(f"{name} is missing; needed to close a member: all fields without a default")
+            if name not in values:
+                values[name] = np.broadcast_to(np.asarray(field.default, field.dtype), (1, *field.value_shape))
+        count = len(values.get("tokens", ())) if n_tokens is None else n_tokens
+        own = {"version_first": self.first, "version_last": self.last, "reward": reward}
+        return dataclasses.replace(self, n_tokens=count, values=values | {name: np.array([own[name]]) for name in own})
 
 
 @dataclasses.dataclass

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import importlib
 import io
+import itertools
 import json
 import math
 import operator
@@ -15,7 +16,7 @@ import pathlib
 import secrets
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
@@ -36,9 +37,8 @@ from per.typing import Array, ArrayLike, IntArrayLike, IntLike, Path
 Order = Literal["issued", "sealed", "priority"]
 
 _LARGEST_REWARD = float(np.finfo(np.float32).max)
-_OWN = ("group", "version_first", "version_last")  # fields of the buffer beside the user's
-_KEPT = {"version_first": "first", "version_last": "last", "reward": "reward"}  # attributes of members, by field
-_RESERVED = (*_OWN, "member", "version", "n_tokens")
+_OWN = ("version_first", "version_last", "reward")  # arrays of batches beside the user's
+_RESERVED = ("group", "member", "version", "n_tokens", "observation", *_OWN)
 _LEAST = {
     "group_size": 1,
     "capacity": 1,
@@ -194,10 +194,8 @@ class Groups(Generic[Array]):
             raise InvalidArgument(f"half_life is {half_life}; allowed: finite numbers above 0")
         to_c(fields or {})
         for name, field in (fields or {}).items():
-            if name in _RESERVED or "." in name or name == "observation" or field.role not in (None, "plain"):
-                raise InvalidArgument(
-                    f"field {name} is an observation or state, has a dot, or is reserved; allowed: others"
-                )
+            if name in _RESERVED or field.role not in (None, "plain"):
+                raise InvalidArgument(f"field {name} is an observation or state, or is reserved; allowed: others")
             if field.dtype == "bfloat16":
                 raise InvalidArgument(f"field {name} is of bfloat16; allowed: dtypes of numpy, such as float16")
         self._begin(own, fields or {})
@@ -208,14 +206,15 @@ class Groups(Generic[Array]):
         """Sets up an empty ledger, in memory."""
         self._own, self._state, self._database = own, State(own), None
         self._rows: ReplayBuffer[Any] = ReplayBuffer(
-            (own["group_size"] + 2) * own["capacity"],  # each place for a group is a lane
-            {"group": Field((), "int64", role="observation"), **dict.fromkeys(_OWN[1:], Field((), "int64")), **fields},
+            (own["group_size"] + 2) * own["capacity"],  # a place is a lane
+            {"group": Field((), "int8", role="observation"), **dict.fromkeys(_OWN[:2], Field((), "int64")), **fields},
             n_envs=own["capacity"],
             sequence_length=own["group_size"],
             prioritization="uniform",
             arrays=own["arrays"],
         )
-        self._fields = {name: field for name, field in self._rows.fields.items() if name not in _OWN}
+        self._fields = {name: field for name, field in self._rows.fields.items() if name not in ("group", *_OWN)}
+        self._ragged = {name for name, field in self._fields.items() if field.max_length is not None}
         self._next_lease = secrets.randbits(62)  # so that leases of before a restore are none of those after it
         self._is_whole = True
         self._lock = threading.Condition()
@@ -309,11 +308,8 @@ class Groups(Generic[Array]):
             number, place, ended = self._given(state, group, member, version, fields)
             if ended is None:
                 return False
-            for name, field in self._fields.items():
-                if name not in ended.pieces and field.default is None:
-                    raise InvalidArgument(f"{name} is missing; needed to close a member: all fields without a default")
-            count = ended.length("tokens") if n_tokens is None else at_least("n_tokens", n_tokens, 0, 2**31 - 1)
-            self._put(state, number, place, dataclasses.replace(ended, reward=value, n_tokens=count))
+            count = None if n_tokens is None else at_least("n_tokens", n_tokens, 0, 2**31 - 1)
+            self._put(state, number, place, ended.closed(value, count, self._fields))
             return number in state.names and number not in state.members
 
     def fail(self, group: IntLike, reason: str = "failed") -> None:
@@ -355,7 +351,7 @@ class Groups(Generic[Array]):
                 raise Busy(f"{asked}; too few groups are ready ({state})")
             places = state.places[chosen]
             rows = self._rows.get_windows(places["row"])
-            batch: Batch[Array] = Batch({name: rows[name] for name in (*self._fields, "reward", *_OWN[1:])})
+            batch: Batch[Array] = Batch({name: rows[name] for name in (*self._fields, *_OWN)})
             ids, n_tokens = places["id"].copy(), places["n_tokens"].copy()
             keys = tuple(state.names[group][0] for group in ids.tolist())
             ages = state.numbers["version"] - places["first"]
@@ -579,35 +575,26 @@ class Groups(Generic[Array]):
                 if row[1] == OPEN:
                     state.members[row[0]] = state.new_members()
             for place, payload in database.rows("payloads"):
-                state.places["row"][place] = self._store(place, state.places["id"][place], self._values_of(payload))
+                file = io.BytesIO(payload)
+                state.places["row"][place] = self._store(place, (np.load(file) for _ in itertools.count()))
                 n_payloads += 1
         except CorruptFile:
             raise
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, EOFError) as error:
             raise CorruptFile(f"{database.path} is not a file of per.llm.Groups: {error}") from error
         counts = self.counts()
-        if (
-            counts.issued != counts.consumed + counts.retired + counts.sealed + counts.open
-            or counts.sealed != n_payloads
-        ):
+        n_stored = counts.issued - counts.open - counts.consumed - counts.retired
+        if not n_stored == counts.sealed == n_payloads:
             raise CorruptFile(f"{database.path}: rows are missing, of {n_payloads} payloads and {counts}")
 
     def _payload(self, row: int) -> bytes:
         """The arrays of a group in the buffer, one after the other in the format of numpy's files."""
         batch, file = self._rows.get_windows([row]), io.BytesIO()
-        for name in (*_KEPT, *self._fields):
+        for name in (*_OWN, *self._fields):
             values = batch[name]
-            for array in (values.values, values.offsets) if isinstance(values, Ragged) else (values,):
+            for array in (values.values, values.offsets) if isinstance(values, Ragged) else (values[0],):
                 np.save(file, np.asarray(array), allow_pickle=False)
         return file.getvalue()
-
-    def _values_of(self, payload: bytes) -> dict[str, Any]:
-        """The values of _payload(), for _store()."""
-        file, values = io.BytesIO(payload), {}
-        for name in (*_KEPT, *self._fields):
-            array, is_ragged = np.load(file), name in self._fields and self._fields[name].max_length is not None
-            values[name] = Ragged(array, np.load(file)) if is_ragged else array.swapaxes(0, 1)
-        return values
 
     # Changes, for callers that hold the lock.
 
@@ -637,42 +624,33 @@ class Groups(Generic[Array]):
                         future.get_loop().call_soon_threadsafe(_wake, future)
                 self._waiters.clear()
 
-    def _put(self, state: State, group: int, place: int, member: Member) -> None:
+    def _put(self, state: State, group: int, number: int, member: Member) -> None:
         """Replaces a member of an open group, and seals the group if that was the last one to be closed."""
-        members = [member if i == place else each for i, each in enumerate(state.members[group])]
-        state.members[group], slot = members, state.places[state.place_of(group)]
-        slot["first"] = min(each.first for each in members if each.first is not None)
-        if all(each.reward is not None for each in members):
-            values: dict[str, Any] = {
-                name: np.reshape([getattr(each, part) for each in members], (-1, 1)) for name, part in _KEPT.items()
-            }
-            for name, field in self._fields.items():
-                if field.max_length is None:
-                    default = [np.asarray(field.default)]
-                    rows = [each.pieces.get(name, default)[0] for each in members]
-                    stacked = np.stack([np.broadcast_to(row, field.value_shape) for row in rows])
-                    values[name] = stacked.astype(field.dtype)[:, None]
-                else:
-                    pieces = [piece for each in members for piece in each.pieces[name]]
-                    values[name] = Ragged(np.concatenate(pieces), np.cumsum([0, *(it.length(name) for it in members)]))
-            slot["row"] = self._store(state.place_of(group), group, values)
-            slot["state"], slot["sealed"] = SEALED, state.numbers["sealed"]
-            slot["n_tokens"] = sum(each.n_tokens for each in members)
+        members = [member if i == number else each for i, each in enumerate(state.members[group])]
+        state.members[group], place = members, state.place_of(group)
+        it = state.places[place]
+        it["first"] = min(each.first for each in members if each.first is not None)
+        if all("reward" in each.values for each in members):
+            arrays = []
+            for name in (*_OWN, *self._fields):
+                rows = [each.values[name] for each in members]
+                arrays += [np.concatenate(rows), *([np.cumsum([0, *map(len, rows)])] * (name in self._ragged))]
+            it["row"], it["state"], it["sealed"] = self._store(place, arrays), SEALED, state.numbers["sealed"]
+            it["n_tokens"] = sum(each.n_tokens for each in members)
             state.numbers["sealed"] += 1
             del state.members[group]
         state.retire_stale()
 
-    def _store(self, place: Any, group: int, values: Mapping[str, Any]) -> int:
+    def _store(self, place: int, arrays: Iterable[npt.NDArray[Any]]) -> int:
         """Adds a group to the lane of its place. Returns the id of its first row, to which no state refers yet."""
-        is_end = np.arange(self._own["group_size"])[:, None] == self._own["group_size"] - 1
-        ids = self._rows.extend(
-            group=np.full(is_end.shape, group),
-            terminated=is_end,
-            truncated=False,
-            next_mask=~is_end,
-            env_ids=[place],
-            **values,
-        )
+        given, size = iter(arrays), self._own["group_size"]
+        values: dict[str, Any] = {
+            name: Ragged(next(given), next(given)) if name in self._ragged else next(given)[:, None]
+            for name in (*_OWN, *self._fields)
+        }
+        is_end = np.arange(size)[:, None] == size - 1
+        ends = {"terminated": is_end, "truncated": False, "next_mask": ~is_end}
+        ids = self._rows.extend(group=np.zeros((size, 1), np.int8), env_ids=[place], **ends, **values)
         return int(ids[0, 0])
 
     def _end(self, state: State, lease: Lease[Array]) -> None:
@@ -712,7 +690,7 @@ class Groups(Generic[Array]):
             at_version = at_least("version", version, 0, current, ", the current one")
         if number not in state.names:
             return number, place, None
-        if number not in state.members or state.members[number][place].reward is not None:
+        if number not in state.members or "reward" in state.members[number][place].values:
             raise InvalidArgument(f"member is {place}, which is closed in group {number}; allowed: open members")
         grown = state.members[number][place].grown(fields, self._fields)
         if fields or version is not None or grown.first is None:
