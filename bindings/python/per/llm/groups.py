@@ -12,7 +12,6 @@ import json
 import math
 import operator
 import os
-import pathlib
 import secrets
 import tempfile
 import threading
@@ -533,23 +532,25 @@ class Groups(Generic[Array]):
         source : Path or Mapping[str, Any]
             The path, or the state_dict().
         """
-        groups: Groups[Any] = cls.__new__(cls)
-        with contextlib.ExitStack() as stack:
-            if isinstance(source, Mapping):
-                if set(source) != {"checkpoint"}:
-                    raise InvalidArgument(f"source has {', '.join(source)}; allowed: what state_dict() returned")
-                path = f"{stack.enter_context(tempfile.TemporaryDirectory())}/state_dict"
-                pathlib.Path(path).write_bytes(np.asarray(source["checkpoint"], np.uint8).tobytes())
-            else:
-                path = os.fsdecode(_options.path(source, "source"))
-            database = Database(path)
-            stack.callback(database.close)
+        if isinstance(source, Mapping):
+            if set(source) != {"checkpoint"}:
+                raise InvalidArgument(f"source has {', '.join(source)}; allowed: what state_dict() returned")
+            with tempfile.TemporaryDirectory() as folder:
+                path = f"{folder}/state_dict"
+                np.asarray(source["checkpoint"], np.uint8).tofile(path)
+                groups: Groups[Any] = cls.load(path)
+                groups.__exit__()
+            groups._database = None
+            return groups
+        groups = cls.__new__(cls)
+        database = Database(os.fsdecode(_options.path(source, "source")))
+        try:
             groups._restore(database)
-            groups._database = None if isinstance(source, Mapping) else database
             with groups._changing() as state:
                 state.retire_stale()
-            if groups._database is not None:
-                stack.pop_all()
+        except BaseException:
+            database.close()
+            raise
         return groups
 
     # The file.
@@ -562,26 +563,23 @@ class Groups(Generic[Array]):
         yield from self._state.rows_since(State(self._own, numbers={}), self._payload)
 
     def _restore(self, database: Database) -> None:
-        n_payloads = 0
-        try:
-            facts = {name: json.loads(value) for name, value in database.rows("facts")}
-            self._begin(facts["options"], {name: Field(**field) for name, field in facts["fields"].items()})
-            state = self._state
-            state.numbers = facts["numbers"]
-            state.retired.update({tuple(json.loads(cause)): n for cause, n in database.rows("retired")})
-            for place, *row, key, tag in sorted(database.rows("groups"), key=lambda row: row[1]):
-                state.places[place] = (*row, 0)
-                state.names[row[0]] = (json.loads(key), json.loads(tag))
-                if row[1] == OPEN:
-                    state.members[row[0]] = state.new_members()
-            for place, payload in database.rows("payloads"):
-                file = io.BytesIO(payload)
-                state.places["row"][place] = self._store(place, (np.load(file) for _ in itertools.count()))
-                n_payloads += 1
-        except CorruptFile:
-            raise
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError, EOFError) as error:
-            raise CorruptFile(f"{database.path} is not a file of per.llm.Groups: {error}") from error
+        """Sets up a ledger from a file, whose values have been written by a ledger, since checksums fit."""
+        facts = {name: json.loads(value) for name, value in database.rows("facts")}
+        if len(facts) < 3:
+            raise CorruptFile(f"{database.path}: rows are missing, of facts: {', '.join(facts)}")
+        self._begin(facts["options"], {name: Field(**field) for name, field in facts["fields"].items()})
+        self._database, state, n_payloads = database, self._state, 0
+        state.numbers = facts["numbers"]
+        state.retired.update({tuple(json.loads(cause)): n for cause, n in database.rows("retired")})
+        for place, *row, key, tag in sorted(database.rows("groups"), key=lambda row: row[1]):
+            state.places[place] = (*row, 0)
+            state.names[row[0]] = (json.loads(key), json.loads(tag))
+            if row[1] == OPEN:
+                state.members[row[0]] = state.new_members()
+        for place, payload in database.rows("payloads"):
+            file = io.BytesIO(payload)
+            state.places["row"][place] = self._store(place, (np.load(file) for _ in itertools.count()))
+            n_payloads += 1
         counts = self.counts()
         n_stored = counts.issued - counts.open - counts.consumed - counts.retired
         if not n_stored == counts.sealed == n_payloads:
