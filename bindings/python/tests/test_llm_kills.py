@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import errno
 import functools
+import gc
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import numpy as np
 import per
 import per.llm
 import pytest
+from per.llm import _database
 from test_llm import Walk, holds_the_law
 
 IS_LONG = os.environ.get("PER_TEST_ALL") == "1"
@@ -316,6 +318,8 @@ def test_a_file_with_damage_is_refused_or_read_as_it_was(path):
     pages = range(0, len(whole), 4096)
     assert all(is_refused(whole[:page]) for page in pages)
     assert sum(is_refused(whole[:page] + bytes(4096) + whole[page + 4096 :]) for page in pages) > 4
+    swapped = (whole[: at + 8] + whole[at + 10 : at + 12] + whole[at + 8 : at + 10] + whole[at + 12 :] for at in pages)
+    assert sum(map(is_refused, swapped)) > 2  # rows in another order would be read, but not found later
     places = range(len(whole)) if IS_LONG else [*range(100), *random.integers(0, len(whole), 200).tolist()]
     changes = (whole[:at] + bytes([whole[at] ^ int(random.integers(1, 256))]) + whole[at + 1 :] for at in places)
     assert sum(map(is_refused, changes)) > len(places) // 20
@@ -402,6 +406,7 @@ def test_a_forked_child_writes_nothing_and_holds_no_lock(tmp_path):
         assert groups.counts().issued == 1
         groups.__exit__()
         del groups
+        gc.collect()
 
     assert in_a_child(change)
     assert os.path.exists(f"{path}-wal") and groups.reserve(1) == [1]
@@ -497,6 +502,20 @@ def test_a_change_that_cannot_be_written_is_an_error_that_changes_nothing(fsync,
     assert groups.sample(1).batch.tokens[0, 0].tolist() == [1, 2]
 
 
+def test_a_change_that_sqlite_does_not_take_is_undone(tmp_path, monkeypatch):
+    groups = per.llm.Groups(1, capacity=4, path=tmp_path / "ledger")
+    groups.reserve()
+
+    def is_too_large(values):
+        monkeypatch.undo()
+        raise OverflowError("BLOB longer than INT_MAX bytes")
+
+    monkeypatch.setattr(_database, "_checksum", is_too_large)
+    with pytest.raises(per.InvalidArgument, match="BLOB longer than INT_MAX bytes; allowed for a group: up to 1 GB"):
+        groups.close(0, 0, 1.0)
+    assert groups.close(0, 0, 1.0) and groups.sample(1).groups.tolist() == [0]
+
+
 def test_the_file_of_a_ledger_in_use_does_not_grow(tmp_path):
     groups = per.llm.Groups(1, {"tokens": per.Field(None, "int32", max_length=1000)}, capacity=4, path=tmp_path / "a")
     for _ in range(1000):
@@ -505,3 +524,4 @@ def test_the_file_of_a_ledger_in_use_does_not_grow(tmp_path):
         groups.ack(groups.sample(1))
     groups.__exit__()
     assert (tmp_path / "a").stat().st_size < 100_000
+    assert per.llm.Groups.load(tmp_path / "a").counts().consumed == 1000
