@@ -126,7 +126,8 @@ class State:
         for cause, n in self.retired.items() - before.retired.items():
             yield "retired", json.dumps(cause), [n]
         places, old = self._as_saved(), before._as_saved()
-        for place in np.flatnonzero(places != old).tolist():
+        is_changed = (places.view(np.int64) != old.view(np.int64)).reshape(len(places), -1).any(axis=1)
+        for place in np.flatnonzero(is_changed).tolist():
             group, state, *others, row = places[place].item()
             if state == FREE:
                 yield "groups", place, None
