@@ -174,7 +174,7 @@ def load_groups(checkpoint: str | os.PathLike[str]) -> Groups[Any]:
 
 
 def generate(prompts: Sequence[Any], trainer: trl.GRPOTrainer) -> dict[str, list[Any]]:
-    """Completions by transformers, with log-probabilities: what a rollout_func returns, without rewards."""
+    """Generates completions by transformers. Returns the dict of a rollout_func, without rewards."""
     tokenizer, model = trainer.processing_class, trainer.accelerator.unwrap_model(trainer.model)
     if isinstance(prompts[0], str):
         prompt_ids = tokenizer(list(prompts))["input_ids"]
