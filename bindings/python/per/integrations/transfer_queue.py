@@ -97,7 +97,6 @@ class GroupSampler(BaseSampler):
     def load_checkpoint(self, state: Mapping[str, Any]) -> None:
         """Drops cached results, because their leases have ended. The ledger is restored by the learner."""
         self._states.clear()
-        self._closed.clear()
 
     def _drawn(self, n_groups: int, tags: dict[int, dict[str, Any]]) -> tuple[list[int], list[int]]:
         """Seals the groups whose rows are all ready, and leases n of them. `tags` are those of the ready rows."""
