@@ -99,6 +99,13 @@ def test_metrics_have_verls_names_and_values(rollouts, kind):
 
 
 @pytest.mark.parametrize("kind", ["ours", "theirs"])
+def test_a_group_of_one_trajectory_is_not_filtered(rollouts, kind):
+    buffer = buffer_of(kind, refill_fn=pytest.fail, filter_groups_metric="acc")
+    rollouts.end(rollouts.dispatch(1, 1)[0], "finished", (1.0,))
+    assert len(buffer.sample(1, "train", 1)[0].keys) == 1
+
+
+@pytest.mark.parametrize("kind", ["ours", "theirs"])
 def test_a_group_may_be_as_old_as_the_threshold(rollouts, kind):
     buffer = buffer_of(kind, threshold=2)
     rollouts.end(rollouts.dispatch(1, 1)[0])
@@ -176,6 +183,21 @@ def test_a_refill_that_fails_is_asked_again(rollouts, kind, n_refilled):
     with pytest.raises(Blocked):
         buffer.sample(1, "train", 1)
     assert len(rollouts.running) == n_refilled
+
+
+def test_counting_leaves_groups_to_be_replaced_by_the_next_draw(rollouts):
+    refills = []
+    buffer = buffer_of("ours", refill_fn=refills.append)
+    (uid,) = rollouts.dispatch(1, 1)
+    rollouts.end(uid, "failure")
+    assert [buffer.get_sampleable_count(1, "train") for _ in range(2)] == [0, 0]
+    assert refills == []
+    assert uid in tq.kv_list("train")["train"]
+    with pytest.raises(Blocked):
+        buffer.sample(1, "train", 1)
+    assert refills == [1]
+    assert buffer.groups().counts()[:2] == (1, 0)  # issued and open
+    assert not tq.kv_list("train")["train"]
 
 
 @pytest.mark.parametrize(("kind", "n_dispatched"), [("ours", 6), ("theirs", 8)])
