@@ -13,7 +13,7 @@ namespace per::cpu {
 namespace {
 
 constexpr std::size_t least_block_bytes = 12;
-constexpr std::size_t most_small_bytes = 256;
+constexpr std::size_t most_small_bytes = 1024;
 constexpr std::size_t least_chunk_bytes = 8192;
 constexpr std::size_t small_area_bytes = std::size_t{1} << 17;
 constexpr std::size_t large_area_bytes = std::size_t{1} << 21;  // huge pages; see Memory
@@ -23,7 +23,7 @@ constexpr std::size_t most_area_bytes = std::size_t{1} << 26;
 
 // The sizes of blocks are multiples of this.
 std::size_t unit_of(std::size_t bytes) {
-    return bytes <= most_small_bytes / 2 ? 4 : 16;
+    return bytes <= 128 ? 4 : 16;
 }
 
 std::size_t round_up(std::size_t bytes, std::size_t to) {
@@ -46,8 +46,8 @@ void HeapLimit::check(std::size_t bytes) const {
                 left(), max_bytes_);
 }
 
-// The chunk size is a multiple of the largest block. Each smaller class has about an eighth more blocks in a chunk than
-// the class before it, and among small blocks a sixteenth more.
+// The chunk size is a multiple of the largest block. Each class has about an eighth more blocks in a chunk than the class
+// of the next larger blocks, and among small blocks, whose sizes are rounded, a sixteenth more.
 BlockHeap::BlockHeap(std::size_t largest_bytes, std::size_t n_largest, HeapLimit& limit)
     : limit_(limit), largest_bytes_(std::max(least_block_bytes, round_up(largest_bytes, unit_of(largest_bytes)))) {
     std::size_t n = std::max(n_largest, (least_chunk_bytes + largest_bytes_ - 1) / largest_bytes_);

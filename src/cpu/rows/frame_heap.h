@@ -76,12 +76,12 @@ class FrameHeap {
         Block* block;
     };
 
-    // The first two are those of BlockHeap, for the bytes of a block.
+    // largest_bytes, without headers, and n_largest are those of BlockHeap.
     FrameHeap(int64_t largest_bytes, std::size_t n_largest, const Place& place);
 
     // A block that has one holder, and holds its key.
     Block* allocate(int64_t n_bytes, Block* key = nullptr);
-    // A place for the block that the slot will get, if not one that is prepared later.
+    // The entry for the next block of a slot. A later entry for the same slot replaces it.
     Prepared& begin(int64_t slot);
 
  private:
