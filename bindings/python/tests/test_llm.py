@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import importlib.metadata
@@ -11,6 +12,7 @@ import itertools
 import multiprocessing
 import sys
 import threading
+import time
 import types
 
 import numpy as np
@@ -248,12 +250,16 @@ def interrupted(prepare, call, n_lines, path):
         call(groups, given)
     sys.settrace(None)
     counts = None
-    with contextlib.suppress(per.InvalidArgument):  # the change was interrupted
+    try:
         groups.advance()
         assert holds_the_law(groups) and len(groups.leases()) == (groups.counts().leased > 0)
         groups.reserve(1)
         counts = groups.counts()
         groups.__exit__()
+    except per.InvalidArgument:  # the change was interrupted
+        for ask in (groups.state_dict, lambda: groups.wait_blocking(room=1)):
+            with pytest.raises(per.InvalidArgument, match="was interrupted; allowed: load"):
+                ask()
     restored = per.llm.Groups.load(path)
     assert holds_the_law(restored)
     restored.__exit__()
@@ -505,6 +511,7 @@ def test_extreme_priorities_and_ages_can_be_drawn():
     lease = groups.sample(6)
     assert sorted(lease.groups.tolist()[:3]) == [3, 4, 5] and sorted(lease.groups.tolist()) == [*range(6)]
     np.testing.assert_allclose(lease.probabilities, [0.5, 0.5, 0, 0, 0, 0], atol=1e-9)
+    assert np.isfinite((lease.probabilities.min() / lease.probabilities) ** 0.5).all()
 
 
 def test_groups_of_priority_0_are_not_drawn():
@@ -641,6 +648,21 @@ def test_a_lease_ends_once():
     assert groups.counts().sealed == 1
 
 
+def test_a_lease_cannot_be_changed():
+    groups = ledger()
+    groups.reserve(3)
+    close_all(groups, range(3))
+    lease = groups.sample(2)
+    for array in (lease.groups, lease.ages, lease.n_tokens, lease.probabilities):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 2
+    other = dataclasses.replace(lease, groups=np.array([0, 2]))
+    with pytest.raises(per.InvalidArgument, match="is of another ledger"):
+        groups.ack(other)
+    groups.ack(lease)
+    assert groups.counts().consumed == 2 and groups.leases() == []
+
+
 def test_a_lease_of_before_a_restore_does_not_end_one_of_after():
     groups = ledger(order="priority", capacity=4)
     groups.reserve(4)
@@ -695,6 +717,47 @@ def test_a_task_that_is_cancelled_does_not_disturb_others():
         assert first.cancelled()
 
     asyncio.run(two())
+
+
+def test_a_cancelled_wait_leaves_nothing_behind():
+    groups = per.llm.Groups(1, capacity=4)
+
+    async def waits():
+        for _ in range(20):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(groups.wait(1), 0.001)
+
+    asyncio.run(waits())
+    assert len(groups._waiters) == 0
+
+
+def test_a_wait_for_a_ledger_that_is_closed_is_an_error(tmp_path):
+    groups = per.llm.Groups(1, capacity=4, path=tmp_path / "ledger")
+
+    async def waits():
+        task = asyncio.create_task(groups.wait(1))
+        await asyncio.sleep(0)
+        groups.__exit__()
+        await asyncio.wait_for(task, 20)
+
+    with pytest.raises(per.InvalidArgument, match="is closed"):
+        asyncio.run(waits())
+
+
+def test_a_ledger_is_closed_between_the_changes_of_other_threads(tmp_path):
+    def change(groups):
+        while True:
+            groups.reserve(1)
+            groups.advance()
+
+    for run in range(20):
+        groups = per.llm.Groups(1, capacity=1024, max_age=0, path=tmp_path / f"{run}")
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            changing = executor.submit(change, groups)
+            with groups:
+                time.sleep(0.002 * run)
+            with pytest.raises(per.InvalidArgument, match="is closed"):
+                changing.result(20)
 
 
 def test_threads_share_a_ledger():
@@ -794,6 +857,7 @@ def test_restored_prompts_are_drawn_as_the_saved_ones():
         (lambda prompts: per.llm.Prompts([]), r"keys has 0 prompts"),
         (lambda prompts: per.llm.Prompts([1, 2, 1]), r"keys has 3 prompts, 1 of them repeated"),
         (lambda prompts: per.llm.Prompts([1], epsilon=0), r"epsilon is 0"),
+        (lambda prompts: per.llm.Prompts([1], epsilon=1e-50), r"epsilon is 1e-50"),
         (lambda prompts: prompts.sample(4), r"k is 4; allowed: 0 to 3"),
         (lambda prompts: prompts.update(["d"], [1.0]), r"keys has 'd'; allowed: the prompts that were given"),
         (lambda prompts: prompts.update(["a", "b"], [1.0]), r"rates is \[1.\]; allowed: 0 to 1, for each of 2 keys"),

@@ -10,8 +10,12 @@ import functools
 import gc
 import json
 import os
+import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
+import threading
 
 import numpy as np
 import per
@@ -401,7 +405,7 @@ def test_a_forked_child_writes_nothing_and_holds_no_lock(tmp_path):
     def change():
         nonlocal groups
         for call in (groups.reserve, groups.advance):
-            with pytest.raises(per.InvalidArgument, match="or open in the process from which this one was forked"):
+            with pytest.raises(per.InvalidArgument, match="the process from which this one was forked"):
                 call()
         assert groups.counts().issued == 1
         groups.__exit__()
@@ -421,6 +425,42 @@ def test_a_forked_child_writes_nothing_and_holds_no_lock(tmp_path):
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("name", ["ledger", None])
+def test_a_child_that_was_forked_during_a_change_is_refused_and_does_not_wait(name, tmp_path):
+    groups = per.llm.Groups(1, capacity=8, path=name and tmp_path / name)
+    is_held, is_done = threading.Event(), threading.Event()
+
+    def hold():
+        with groups._lock:
+            is_held.set()
+            is_done.wait()
+
+    def change():
+        signal.alarm(20)
+        for call in (groups.reserve, groups.state_dict, lambda: groups.wait_blocking(room=1)):
+            with pytest.raises(per.InvalidArgument, match="the process from which this one was forked"):
+                call()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait()
+    try:
+        assert in_a_child(change)
+    finally:
+        is_done.set()
+        thread.join()
+
+
+def test_a_copy_of_the_file_lets_no_other_ledger_in(tmp_path):
+    path = tmp_path / "ledger"
+    groups = per.llm.Groups(1, capacity=8, path=path)
+    shutil.copy(path, tmp_path / "copy")  # closes a descriptor of the file, and so gives up SQLite's locks
+    program = f"import per.llm; per.llm.Groups.load({str(path)!r})"
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert other.returncode == 1 and "is in use by another ledger" in other.stderr
+    assert groups.reserve(2) == [0, 1]
 
 
 def test_a_path_belongs_to_one_ledger(tmp_path):

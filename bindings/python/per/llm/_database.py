@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import pathlib
 import secrets
 import sqlite3
+import struct
 import weakref
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,9 +33,12 @@ _SCHEMA = [
     for name, columns in _TABLES.items()
 ]
 
+# A lock of this byte, behind those that SQLite locks, shows that a ledger has the file open. SQLite's own locks are of
+# the process, and are lost if it opens the file once more and closes it, as a copy of the file does.
+_LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0x40000000 + 512, 1, 0)
+
 # SQLite's texts for errors of the system. All others mean that the file is damaged.
 _SYSTEM_ERRORS = {
-    "unable to open database file": errno.EACCES,
     "attempt to write a readonly database": errno.EACCES,
     "database or disk is full": errno.ENOSPC,
     "disk I/O error": errno.EIO,
@@ -54,7 +59,7 @@ def _about(path: str) -> Iterator[None]:
     except sqlite3.Error as error:
         if "locked" in str(error):
             raise Busy(f"{path} is in use by another ledger, here or in another process") from error
-        number = errno.EISDIR if os.path.isdir(path) else _SYSTEM_ERRORS.get(str(error))
+        number = _SYSTEM_ERRORS.get(str(error))
         if number is None:
             raise CorruptFile(f"{path}: {error}") from error
         raise io_error(f"{path}: {os.strerror(number)}", number, path) from error
@@ -80,7 +85,7 @@ _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
 class Database:
-    """Tables of rows with checksums, which one ledger at a time has open. A forked child cannot use them.
+    """Tables of rows with checksums in an SQLite file. Only one ledger can have it open; a forked child cannot use it.
 
     Parameters
     ----------
@@ -91,13 +96,14 @@ class Database:
 
     def __init__(self, path: str, rows: Iterable[Row] | None = None) -> None:
         self._connection: sqlite3.Connection | None = None
+        self._locked: int | None = None  # a descriptor of the file
         self.path = os.path.realpath(path)  # a relative path ends with the current directory
         _databases.add(self)
         try:
             if rows is not None:
                 self._create(rows)
             with _about(self.path):
-                os.stat(self.path)
+                self._lock(self.path)
                 self._connection = _connected(self.path)
                 if [sql for (sql,) in self._connection.execute("SELECT sql FROM sqlite_master")] != _SCHEMA:
                     raise CorruptFile(f"{self.path} is not a file of per.llm.Groups")
@@ -105,11 +111,11 @@ class Database:
                     if problem != "ok":
                         raise CorruptFile(f"{self.path}: {problem}")
         except BaseException:
-            self.close()  # whoever keeps the exception also keeps this object
+            self.close()  # an exception that is kept keeps this object
             raise
 
     def _create(self, rows: Iterable[Row]) -> None:
-        """Writes the file under another name, so that it is complete once it has its own."""
+        """Writes a temporary file and links it to the path, so that the file is complete as soon as it exists."""
         for name in (self.path, f"{self.path}-wal"):  # the log of a deleted file would be replayed
             if os.path.lexists(name):
                 raise io_error(f"{name}: {os.strerror(errno.EEXIST)}", errno.EEXIST, name)
@@ -125,11 +131,26 @@ class Database:
             self.close()
             os.link(part, self.path)  # an error if another ledger was created meanwhile
 
+    def _lock(self, path: str) -> None:
+        self._locked = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.fcntl(self._locked, fcntl.F_OFD_SETLK, _LOCK)
+        except BlockingIOError:
+            raise Busy(f"{path} is in use by another ledger, here or in another process") from None
+
     def close(self) -> None:
         """Lets other ledgers use the file."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+        locked, self._locked = self._locked, None
+        if locked is not None:
+            os.close(locked)
+
+    def check_open(self) -> None:
+        """Raises InvalidArgument after close()."""
+        if self._connection is None:
+            raise InvalidArgument(f"{self.path} is closed; allowed: load()")
 
     def __del__(self) -> None:
         self.close()  # a connection is part of a reference cycle
@@ -140,8 +161,8 @@ class Database:
         They outlive the process, and a power failure if they are written with fsync. Otherwise a power failure may
         bring back an earlier state.
         """
-        if self._connection is None:
-            raise InvalidArgument(f"{self.path} is closed, or open in the process from which this one was forked")
+        self.check_open()
+        assert self._connection is not None
         execute = self._connection.execute
         with _about(self.path):
             execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
@@ -174,6 +195,7 @@ def _leave_to_parent() -> None:
     for database in list(_databases):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(database._connection))
         database._connection = None
+        database.close()  # its descriptor, of which the parent has its own
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)

@@ -74,7 +74,7 @@ class Member:
 
 @dataclasses.dataclass
 class State:
-    """All groups that are open, sealed or leased, and the numbers of the others.
+    """The open, sealed and leased groups, and the counts of all others.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class State:
     members: dict[int, list[Member]] = dataclasses.field(default_factory=dict)
     """of open groups"""
     leases: dict[int, Any] = dataclasses.field(default_factory=dict)
-    """by number, without their batches"""
+    """open leases by number, without batches"""
     retired: collections.Counter[tuple[str, str]] = dataclasses.field(default_factory=collections.Counter)
     """by reason and tag"""
     numbers: dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(_NUMBERS, 0))
@@ -239,7 +239,8 @@ class State:
         bits = np.random.PCG64([self.options["seed"], self.draw()]).random_raw(len(state))[places]
         ranks = np.argsort(np.log(-np.log(((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)) - logs)
         weights = np.exp(logs)
-        return places[ranks], (weights / weights.sum())[ranks]
+        least = np.finfo(np.float64).tiny  # so that P.min() / P is a number
+        return places[ranks], np.maximum(weights / weights.sum(), least)[ranks]
 
 
 def at_least(argument: str, value: object, least: int, most: int | None = None, what: str = "") -> int:

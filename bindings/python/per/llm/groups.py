@@ -214,8 +214,9 @@ class Groups(Generic[Array]):
         )
         self._fields = {name: field for name, field in self._rows.fields.items() if name not in ("group", *_OWN)}
         self._ragged = {name for name, field in self._fields.items() if field.max_length is not None}
-        self._next_lease = secrets.randbits(62)  # so that leases of before a restore are none of those after it
+        self._next_lease = secrets.randbits(62)  # random, so that no lease is mistaken for one from before a restore
         self._is_whole = True
+        self._process = os.getpid()
         self._lock = threading.Condition()
         self._waiters: set[asyncio.Future[None]] = set()
 
@@ -354,6 +355,8 @@ class Groups(Generic[Array]):
             ids, n_tokens = places["id"].copy(), places["n_tokens"].copy()
             keys = tuple(state.names[group][0] for group in ids.tolist())
             ages = state.numbers["version"] - places["first"]
+            for shared in (ids, n_tokens, ages, probabilities):  # with the ledger's copy of the lease
+                shared.setflags(write=False)
             lease = Lease(self._next_lease, state.draw(), ids, keys, ages, n_tokens, probabilities, batch)
             state.places["state"][chosen] = LEASED
             state.leases[lease.number] = dataclasses.replace(lease, batch=Batch({}))
@@ -371,10 +374,10 @@ class Groups(Generic[Array]):
             Also advances to this version, in the same step. None: the version stays.
         """
         with self._changing() as state:
-            self._end(state, lease)
-            state.numbers["draws"] = max(state.numbers["draws"], lease.draw + 1)
+            ended = self._end(state, lease)
+            state.numbers["draws"] = max(state.numbers["draws"], ended.draw + 1)
             number = state.numbers["version"]
-            for place in map(state.place_of, lease.groups.tolist()):
+            for place in map(state.place_of, ended.groups.tolist()):
                 state.places["uses"][place] += 1
                 if state.places["uses"][place] == self._own["uses"]:
                     state.end([place])
@@ -469,12 +472,15 @@ class Groups(Generic[Array]):
             Number of groups to reserve.
         """
         while True:
-            with self._lock:
+            with self._locked():
                 if self._is_ready(groups, tokens, room):
                     return
                 future = asyncio.get_running_loop().create_future()
                 self._waiters.add(future)
-            await future
+            try:
+                await future
+            finally:
+                self._waiters.discard(future)
 
     def wait_blocking(
         self,
@@ -498,13 +504,13 @@ class Groups(Generic[Array]):
             Seconds to wait. None: no limit.
         """
         seconds = min(seconds_of(timeout), threading.TIMEOUT_MAX)
-        with self._lock:
+        with self._locked():
             if not self._lock.wait_for(lambda: self._is_ready(groups, tokens, room), seconds):
                 raise Timeout(f"timeout is {timeout}; not ready yet ({self._state})")
 
     def state_dict(self) -> dict[str, Any]:
         """The whole ledger as {"checkpoint": uint8[bytes of a file]}, for load(); a tensor if batches have tensors."""
-        with self._lock, tempfile.TemporaryDirectory() as folder:
+        with self._locked(), tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/ledger"
             Database(path, self._contents()).close()
             contents = np.fromfile(path, np.uint8)
@@ -515,9 +521,11 @@ class Groups(Generic[Array]):
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Closes the file, so that another ledger can load it. Later changes are errors."""
-        if self._database is not None:
-            self._database.close()
+        """Closes the file, so that another ledger can load it. Later changes and waits are errors."""
+        with self._lock:
+            if self._database is not None:
+                self._database.close()
+            self._wake_all()
 
     @constructor
     def load(cls: Any, source: Path | Mapping[str, Any]) -> Groups[Any]:
@@ -563,7 +571,7 @@ class Groups(Generic[Array]):
         yield from self._state.rows_since(State(self._own, numbers={}), self._payload)
 
     def _restore(self, database: Database) -> None:
-        """Sets up a ledger from a file, whose values have been written by a ledger, since checksums fit."""
+        """Sets up a ledger from a file. The checksums match, so a ledger wrote its values."""
         facts = {name: json.loads(value) for name, value in database.rows("facts")}
         if len(facts) < 3:
             raise CorruptFile(f"{database.path}: rows are missing, of facts: {', '.join(facts)}")
@@ -597,11 +605,22 @@ class Groups(Generic[Array]):
     # Changes, for callers that hold the lock.
 
     @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Holds the lock of a ledger that is whole, and not a copy in a forked child, where it might never be free."""
+        if os.getpid() != self._process:
+            raise InvalidArgument("the ledger belongs to the process from which this one was forked; allowed: load()")
+        with self._lock:
+            self._check_whole()
+            yield
+
+    def _check_whole(self) -> None:
+        if not self._is_whole:
+            raise InvalidArgument("a change of the ledger was interrupted; allowed: load() of its file or a state")
+
+    @contextlib.contextmanager
     def _changing(self) -> Iterator[State]:
         """Holds the lock while a copy of the state is changed, writes it, and wakes all who wait for a change."""
-        with self._lock:
-            if not self._is_whole:
-                raise InvalidArgument("a change of the ledger was interrupted; allowed: load() of its file or a state")
+        with self._locked():
             state = self._state.copy()
             try:
                 yield state
@@ -614,13 +633,16 @@ class Groups(Generic[Array]):
                 self._is_whole = True
                 raise
             finally:
-                if not self._is_whole:
-                    self.__exit__()  # so that load() can be called
-                self._lock.notify_all()
-                for future in self._waiters:
-                    with contextlib.suppress(RuntimeError):  # the loop of its task is closed
-                        future.get_loop().call_soon_threadsafe(_wake, future)
-                self._waiters.clear()
+                if not self._is_whole and self._database is not None:
+                    self._database.close()  # so that load() can be called
+                self._wake_all()
+
+    def _wake_all(self) -> None:
+        self._lock.notify_all()
+        for future in list(self._waiters):
+            with contextlib.suppress(RuntimeError):  # the loop of its task is closed
+                future.get_loop().call_soon_threadsafe(_wake, future)
+        self._waiters.clear()
 
     def _put(self, state: State, group: int, number: int, member: Member) -> None:
         """Replaces a member of an open group, and seals the group if that was the last one to be closed."""
@@ -651,15 +673,16 @@ class Groups(Generic[Array]):
         ids = self._rows.extend(group=np.zeros((size, 1), np.int8), env_ids=[place], **ends, **values)
         return int(ids[0, 0])
 
-    def _end(self, state: State, lease: Lease[Array]) -> None:
-        """Ends a lease, after which its groups are sealed."""
+    def _end(self, state: State, lease: Lease[Array]) -> Lease[Array]:
+        """Ends a lease, after which its groups are sealed. Returns the ledger's own copy."""
         if not isinstance(lease, Lease):
             raise InvalidArgument(f"lease is {kind_of(lease)}; allowed: a Lease that sample() returned")
-        known = state.leases.pop(lease.number, None)
+        known: Lease[Array] | None = state.leases.pop(lease.number, None)
         if known is None or not np.array_equal(known.groups, lease.groups):
             raise InvalidArgument("lease has ended, or is of another ledger; allowed: those of leases()")
-        for group in lease.groups.tolist():
+        for group in known.groups.tolist():
             state.places["state"][state.place_of(group)] = SEALED
+        return known
 
     # Arguments.
 
@@ -668,6 +691,9 @@ class Groups(Generic[Array]):
         return at_least(argument, value, 0, most, ", the smaller of capacity and max_open")
 
     def _is_ready(self, groups: IntLike | None, tokens: IntLike | None, room: IntLike) -> bool:
+        self._check_whole()
+        if self._database is not None:
+            self._database.check_open()
         is_asked = groups is not None or tokens is not None
         can_sample = not is_asked or self._state.chosen(groups, tokens)[0] is not None
         return self._state.room() >= self._allowed_room("room", room) and can_sample

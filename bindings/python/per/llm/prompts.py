@@ -28,7 +28,7 @@ class Prompts(Generic[Key]):
     keys : Iterable[int] or Iterable[str]
         The prompts, each once; a million take about 250 MB. Their rates begin with 0.5, which makes them most likely.
     epsilon : float, default 0.01
-        Keeps prompts that always pass or always fail from being forgotten. Above 0.
+        Keeps prompts that always pass or always fail from being forgotten, 1e-45 to 1.
     seed : int, default 0
         Seed of the draws.
 
@@ -54,8 +54,8 @@ class Prompts(Generic[Key]):
                 f"keys has {len(self._keys)} prompts, {repeated} of them repeated; allowed: 1 and above, each once"
             )
         self._epsilon, self._seed, self._draws = _options.real("epsilon", epsilon), _options.whole("seed", seed), 0
-        if not 0 < self._epsilon <= 1 or self._seed < 0:
-            raise InvalidArgument(f"epsilon is {epsilon}, seed is {seed}; allowed: above 0 up to 1, and 0 and above")
+        if not 0 < np.float32(self._epsilon) <= 1 or self._seed < 0:
+            raise InvalidArgument(f"epsilon is {epsilon}, seed is {seed}; allowed: 1e-45 to 1, and 0 and above")
         self._rates = np.full(len(self._keys), 0.5, np.float32)
         self._lock = threading.Lock()
         self._rebuild()
@@ -73,10 +73,11 @@ class Prompts(Generic[Key]):
         rates : ArrayLike
             The rate of each, 0 to 1, such as the mean reward of a group.
         """
-        places, values = self._places_of(keys), _arrays.as_float(rates, "rates").reshape(-1)
-        if len(places) != len(values) or not ((values >= 0) & (values <= 1)).all():
-            raise InvalidArgument(f"rates is {values}; allowed: 0 to 1, for each of {len(places)} keys")
+        values = _arrays.as_float(rates, "rates").reshape(-1)
         with self._lock:
+            places = self._places_of(keys)
+            if len(places) != len(values) or not ((values >= 0) & (values <= 1)).all():
+                raise InvalidArgument(f"rates is {values}; allowed: 0 to 1, for each of {len(places)} keys")
             self._rates[places] = values
             self._weigh(places)
 
@@ -100,9 +101,9 @@ class Prompts(Generic[Key]):
             Number of prompts, at most those that there are.
         """
         count = _options.whole("k", k)
-        if not 0 <= count <= len(self._keys):
-            raise InvalidArgument(f"k is {count}; allowed: 0 to {len(self._keys)}")
         with self._lock:
+            if not 0 <= count <= len(self._keys):
+                raise InvalidArgument(f"k is {count}; allowed: 0 to {len(self._keys)}")
             random = np.random.PCG64([self._seed, self._draws])
             drawn: list[int] = []
             try:
