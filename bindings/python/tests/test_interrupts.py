@@ -191,5 +191,6 @@ def test_a_storm_of_signals_over_a_constructor_loses_no_handle(name, tmp_path):
             if interrupts == 40:
                 break
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)  # make() may have failed
         signal.signal(signal.SIGALRM, earlier)
     leaks.check()
