@@ -291,24 +291,31 @@ def test_other_options_after_a_restore_take_over_the_prompts(tmp_path, draws):
     assert (counts.consumed, counts.open + counts.sealed) == (4, 4)
 
 
-def test_a_draw_that_fails_changes_nothing(rollouts, monkeypatch):
-    buffer = buffer_of("ours")
-    uids = rollouts.dispatch(2, 1)
-    for uid in uids:
+@pytest.mark.parametrize("takes_effect", [False, True])
+@pytest.mark.parametrize("call", ["kv_clear", "kv_put"])
+def test_a_draw_that_fails_is_completed_by_the_next_one(rollouts, monkeypatch, call, takes_effect):
+    """The prompts, the ledger or both are as before, or not, when the call raises."""
+    buffer = buffer_of("ours", refill_fn=pytest.fail)
+    first, second, third = rollouts.dispatch(3, 1)
+    for uid in (first, second, third):
         rollouts.end(uid)
-    before = tq.kv_list("train")
+
+    done = getattr(tq, call)
 
     def fail(**given):
+        if takes_effect:
+            done(**given)
         raise ConnectionError("no answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(tq, "kv_clear", fail)
+        patched.setattr(tq, call, fail)
         with pytest.raises(ConnectionError):
             buffer.sample(1, "train", 2)
-    assert tq.kv_list("train") == before
-    counts = buffer.groups().counts()
-    assert (counts.sealed, counts.leased, counts.consumed) == (2, 0, 0)
-    assert set(uids_of(buffer.sample(1, "train", 2)[0])) == set(uids)
+    assert buffer.get_sampleable_count(1, "train") == 1
+    assert uids_of(buffer.sample(1, "train", 2)[0]) == [first, second]
+    assert uids_of(buffer.sample(1, "train", 1)[0]) == [third]
+    for each in (buffer, buffer_of("ours")):  # also in the ledger of a checkpoint
+        assert each.groups().counts()[:6] == (3, 0, 0, 0, 3, 0)  # issued and consumed
 
 
 def test_a_batch_without_trajectories_is_an_error(rollouts):

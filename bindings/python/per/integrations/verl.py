@@ -7,6 +7,7 @@ trainer.v1.sampler.custom_sampler.name=ReplayBuffer
 from __future__ import annotations
 
 import collections
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -82,24 +83,17 @@ class ReplayBuffer:
         """Waits for a number of groups, and takes them.
 
         Returns a KVBatchMeta with all trajectories of each group, one group after the other, and metrics of the groups
-        that were replaced since the last call.
+        that were replaced since the last call. If TransferQueue fails, the next call returns the same batch.
         """
-        partition = self._wait(global_steps, partition_id, batch_size)
-        lease = partition.groups.sample(batch_size)
-        uids = [str(uid) for uid in lease.keys]
-        try:
-            batch = partition.batch(uids)
-            tq.kv_clear(keys=uids, partition_id=partition_id)
-        except BaseException:
-            partition.groups.release(lease)
-            raise
-        # verl saves models and TransferQueue between steps, when it has learned from all batches that it drew.
-        partition.groups.ack(lease)
-        for uid in uids:
-            del partition.ids[uid]
+        partition = self._partition(partition_id)
+        if not partition.drawn:
+            self._wait(global_steps, partition_id, batch_size)
+            partition.draw(batch_size)
+        tq.kv_clear(keys=partition.drawn, partition_id=partition_id)
         if self.trainer_mode != "sync" and partition.is_training:
             partition.save()
-        return batch, partition.metrics()
+        partition.drawn = []
+        return partition.batch, partition.metrics()
 
     def get_sampleable_count(self, global_steps: int, partition_id: str) -> int:
         """Number of groups that can be drawn at this moment."""
@@ -115,9 +109,7 @@ class ReplayBuffer:
         return set(partition.ready()), partition.metrics()
 
     def _partition(self, name: str) -> _Partition:
-        if name not in self._partitions:
-            self._partitions[name] = _Partition(name, self._options)
-        return self._partitions[name]
+        return self._partitions.get(name) or self._partitions.setdefault(name, _Partition(name, self._options))
 
     def _wait(self, step: int, name: str, n_groups: int) -> _Partition:
         partition = self._partition(name)
@@ -125,13 +117,11 @@ class ReplayBuffer:
             self._look(partition, step)
             if self._replace(partition):
                 continue
-            try:
+            with contextlib.suppress(Timeout):
                 partition.groups.wait_blocking(groups=n_groups, timeout=0)
                 oldest = max((partition.span(uid, step) for uid in partition.running()), default=0)
                 if self._waits_at is None or oldest < self._waits_at or not partition.is_training:
                     return partition
-            except Timeout:
-                pass
             logger.debug("waiting for %s groups in %s: %s", n_groups, name, partition.groups)
             time.sleep(self.poll_interval)
 
@@ -177,6 +167,8 @@ class _Partition:
         self.options: dict[str, Any] = dict(options) if self.is_training else {"capacity": 2**16, "order": "sealed"}
         self.ids: dict[str, int] = {}  # the groups of prompts that are open or sealed
         self.retired: set[str] = set()  # prompts that are still in TransferQueue
+        self.drawn: list[str] = []  # prompts of the batch, until sample() returns it
+        self.batch: Any = None
         self.owed = 0  # retired groups that are not replaced yet
         self.n_waiting = 0  # prompts for which the ledger has no room yet
         self._gone: dict[str, list[float]] = collections.defaultdict(list)
@@ -184,15 +176,14 @@ class _Partition:
         # Trajectories without a prompt were learned from before the checkpoint that TransferQueue was loaded from.
         if orphans := [key for uid, keys in self.trajectories.items() if uid not in self.prompts for key in keys]:
             tq.kv_clear(keys=orphans, partition_id=name)
+        self.groups: Groups[Any] = Groups(1, arrays="torch", **self.options)
         saved = tq.kv_list(_LEDGERS).get(_LEDGERS, {}).get(name, {})
         if saved and saved["options"] != self.options:
             logger.warning("options are %s, in the checkpoint %s; counts begin again", self.options, saved["options"])
         elif saved:
             state = tq.kv_batch_get(keys=[name], partition_id=_LEDGERS)
-            self.groups: Groups[Any] = Groups.load({str(key): state[key][0] for key in saved["keys"]})
+            self.groups = Groups.load({str(key): state[key][0] for key in saved["keys"]})
             self.ids, self.owed = dict(saved["ids"]), saved["owed"]
-            return
-        self.groups = Groups(1, arrays="torch", **self.options)
 
     def save(self) -> None:
         """Puts the ledger into TransferQueue, which verl saves and loads with its checkpoints."""
@@ -225,7 +216,8 @@ class _Partition:
 
     def admit(self) -> None:
         """Gives new prompts to the ledger, in the order of their steps, as far as it has room."""
-        new = self._by_step(uid for uid in self.prompts if uid not in self.ids and uid not in self.retired)
+        known = {*self.ids, *self.retired, *self.drawn}
+        new = self._by_step(uid for uid in self.prompts if uid not in known)
         admitted = new[: self.groups.room]
         self.ids.update(zip(admitted, self.groups.reserve(keys=admitted), strict=True))
         self.n_waiting = len(new) - len(admitted)
@@ -282,11 +274,19 @@ class _Partition:
             values[key.split("_")[0]].append(float(known[metric]))
         return values
 
-    def batch(self, uids: list[str]) -> Any:
+    def draw(self, n_groups: int) -> None:
+        """Consumes the groups of a batch. verl saves checkpoints when it has learned from all batches that it drew."""
+        lease = self.groups.sample(n_groups)
+        uids = [str(uid) for uid in lease.keys]
         keys = [key for uid in uids for key in self.trajectories[uid]]
         if not keys and self.is_training:
+            self.groups.release(lease)
             raise InvalidArgument("all groups of the batch failed; needed: one with trajectories, see sampler_kwargs")
-        return tq.KVBatchMeta(partition_id=self.name, keys=keys, tags=[self.tags[key] for key in keys])
+        self.batch = tq.KVBatchMeta(partition_id=self.name, keys=keys, tags=[self.tags[key] for key in keys])
+        self.drawn = uids
+        self.groups.ack(lease)
+        for uid in uids:
+            del self.ids[uid]
 
     def metrics(self) -> dict[str, Any]:
         """The metrics of the groups that were retired since the last call, by verl's names."""
