@@ -198,6 +198,24 @@ def test_ranks_that_ask_for_the_same_batch_get_it_until_the_queue_is_restored():
     assert queue.draw(2 * SIZE, **asked) == whole(0, 1)
 
 
+@pytest.mark.parametrize("call", ["missing", "leases", "append", "sample"])
+def test_a_call_of_the_ledger_that_fails_leaves_no_lease(monkeypatch, call):
+    groups = ledger()
+    queue = queue_of(groups)
+    for row in whole(*groups.reserve(2)):
+        queue.put(*row)
+    groups.fail(1)
+
+    def fail(*given, **options):
+        raise ConnectionError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(groups, call, fail)
+        with pytest.raises(ConnectionError):
+            queue.draw(SIZE)
+    assert queue.draw(SIZE) == whole(0)
+
+
 def test_errors_name_the_argument_and_change_nothing():
     groups = ledger()
     with pytest.raises(per.InvalidArgument, match=r"n_samples_per_prompt is 0; allowed: 1 and above"):

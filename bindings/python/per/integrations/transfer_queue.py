@@ -60,7 +60,7 @@ class GroupSampler(BaseSampler):
         if self._size < 1:
             raise InvalidArgument(f"n_samples_per_prompt is {self._size}; allowed: 1 and above")
         self._is_connected = isinstance(groups, Groups)
-        self._closed: dict[int, int] = {}  # numbers of members closed, of groups whose sealing an error interrupted
+        self._closed: dict[int, int] = {}  # by group: members closed before an error interrupted its sealing
 
     def sample(
         self,
@@ -110,8 +110,10 @@ class GroupSampler(BaseSampler):
         for group in groups.missing():
             if group in whole:
                 self._seal(group, [tags[indexes[group][member]] for member in members])
+        kept = {*groups.missing(), *(group for each in groups.leases() for group in each.groups.tolist())}
+        ended = {group for group in indexes if group not in kept and self._has_ended(group)}
         try:
-            lease = groups.sample(n_groups)
+            lease = groups.sample(n_groups)  # last, since an error of a later call would leak the lease
         except Busy:
             return [], []
         ids: list[int] = lease.groups.tolist()
@@ -121,8 +123,6 @@ class GroupSampler(BaseSampler):
             raise InvalidArgument(
                 f"group {lost[0]} is sealed, but its rows are not ready for this task; allowed: their fields, or fail()"
             )
-        kept = {*groups.missing(), *(group for each in groups.leases() for group in each.groups.tolist())}
-        ended = {group for group in indexes if group not in kept and self._has_ended(group)}
         drawn = [indexes[group][member] for group in ids for member in members]
         return drawn, [index for index, tag in tags.items() if tag.get("group") in ended]
 
