@@ -260,6 +260,15 @@ def test_leases_end_with_the_step_if_one_step_uses_several(trainer_of):
     assert replay.groups.counts().consumed == 8
 
 
+def test_leases_end_after_their_last_micro_step(trainer_of, tmp_path):
+    """Steps have 4 micro-steps, and each batch of 3 groups is used in 3, such as the second one in steps 0 and 1."""
+    replay = Recorded(ledger(capacity=12), answer)
+    options = {"per_device_train_batch_size": SIZE, "gradient_accumulation_steps": 4, "steps_per_generation": 3}
+    trainer_of(replay, **options, save_strategy="steps", save_steps=1, max_steps=3).train()
+    counts = [load_groups(tmp_path / f"checkpoint-{step}").counts() for step in (1, 2, 3)]
+    assert [(each.issued, each.sealed, each.consumed) for each in counts] == [(6, 3, 3), (9, 3, 6), (12, 0, 12)]
+
+
 def test_groups_that_were_open_are_answered_first(trainer_of):
     asked = []
 

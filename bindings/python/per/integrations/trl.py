@@ -65,13 +65,14 @@ class Replay(TrainerCallback):
         self._fresh = None if fresh is None else _options.whole("fresh", fresh)
         if self._fresh is not None and self._fresh < 0:
             raise InvalidArgument(f"fresh is {fresh}; allowed: 0 and above")
-        self._leases: list[tuple[Lease[Any], int]] = []  # and the global steps at which they end
+        self._leases: list[Lease[Any]] = []  # TRL uses the last one, and has used the others
+        self._n_left = 0  # micro-steps that will use the last lease
 
     def rollout(self, prompts: Sequence[Any], trainer: trl.GRPOTrainer) -> dict[str, list[Any]]:
         """The rollout_func for TRL: generates new groups, and returns those that the ledger draws."""
         if not trainer.model.training:
             return dict(self._rollout_func(prompts, trainer))
-        size, args = trainer.num_generations, trainer.args
+        size = trainer.num_generations
         n = len(prompts) // size
         counts = self.groups.counts()
         wanted = min(n if self._fresh is None else self._fresh, n, self.groups.room)
@@ -79,8 +80,8 @@ class Replay(TrainerCallback):
         self.groups.reserve(keys=[json.dumps(prompt) for prompt in prompts[: wanted * size : size]])
         self._answer(trainer)
         lease = self.groups.sample(n)
-        n_steps = -(-args.steps_per_generation * trainer.num_iterations // args.gradient_accumulation_steps)
-        self._leases.append((lease, trainer.state.global_step + n_steps))
+        self._leases.append(lease)
+        self._n_left = trainer.args.steps_per_generation * trainer.num_iterations
         names = set(lease.batch) - {"version_first", "version_last"}
         return {name: _rows(lease.batch[name]) for name in names} | {"age": np.repeat(lease.ages, size).tolist()}
 
@@ -97,19 +98,23 @@ class Replay(TrainerCallback):
         if args.world_size > 1:
             raise InvalidArgument(f"world_size is {args.world_size}; allowed: 1")
         while self._leases:  # of a training that an error ended
-            self.groups.release(self._leases.pop()[0])
+            self.groups.release(self._leases.pop())
         if self.groups.version != state.global_step:
             raise InvalidArgument(
                 f"groups has version {self.groups.version}; needed: {state.global_step}, the trainer's global step. "
                 "load_groups() reads the ledger of a checkpoint"
             )
 
+    def on_substep_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        """Counts a micro-step. The last one of an optimizer step ends with on_step_end() instead."""
+        self._n_left -= 1
+
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Advances the version, and acknowledges the leases that are used up."""
-        for lease, end in self._leases:
-            if end <= state.global_step:
-                self.groups.ack(lease, version=state.global_step)
-        self._leases = [(lease, end) for lease, end in self._leases if end > state.global_step]
+        self._n_left -= 1
+        n_in_use = 1 if self._n_left > 0 else 0
+        while len(self._leases) > n_in_use:
+            self.groups.ack(self._leases.pop(0), version=state.global_step)
         self.groups.advance(state.global_step)
 
     def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
