@@ -295,6 +295,25 @@ def test_a_batch_that_an_error_interrupted_is_drawn_again(trainer_of):
     assert replay.groups.counts().consumed == 4
 
 
+def test_an_interrupt_between_answers_leaves_no_group_half_answered(trainer_of, monkeypatch):
+    groups = ledger()
+    replay, close = Recorded(groups, answer, fresh=1), groups.close
+
+    def interrupted(group, member, *given, **values):
+        if (group, member) == (1, 2):
+            raise KeyboardInterrupt
+        return close(group, member, *given, **values)
+
+    trainer = trainer_of(replay, max_steps=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(groups, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train()
+    trainer.train()
+    assert replay.drawn == [[0, 2]]
+    assert groups.counts().retired_by == {("failed", ""): 1}
+
+
 def test_prompts_can_be_conversations(trainer_of, tokenizer, monkeypatch):
     monkeypatch.setattr(tokenizer, "chat_template", "{% for turn in messages %}{{ turn.content }}{% endfor %}")
     conversations = [{"prompt": [{"role": "user", "content": f"{a}+{a}="}]} for a in range(10)]

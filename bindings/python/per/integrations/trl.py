@@ -137,8 +137,8 @@ class Replay(TrainerCallback):
                 self.groups.close(group, member, rewards[i], n_tokens=len(values["completion_ids"]), **values)
             if self.groups.missing():
                 raise InvalidArgument(f"num_generations is {size}; allowed: the group_size of groups")
-        except Exception:
-            for group in missing:
+        except BaseException:  # Ctrl-C, too: closed members cannot be closed again
+            for group in self.groups.missing():
                 self.groups.fail(group)
             raise
 
