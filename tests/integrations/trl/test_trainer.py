@@ -269,6 +269,18 @@ def test_leases_end_after_their_last_micro_step(trainer_of, tmp_path):
     assert [(each.issued, each.sealed, each.consumed) for each in counts] == [(6, 3, 3), (9, 3, 6), (12, 0, 12)]
 
 
+def test_more_groups_are_generated_if_the_stored_ones_have_priority_0(trainer_of):
+    class Unwanted(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **others):
+            groups.update_priorities(range(groups.counts().issued), np.zeros(groups.counts().issued))
+
+    groups = ledger(uses=2, order="priority")
+    replay = Recorded(groups, answer, fresh=1)
+    with pytest.raises(per.Busy, match=r"groups is 2; too few groups are ready .* 8 sealed"):  # no room is left
+        trainer_of(replay, [Unwanted()], max_steps=5).train()
+    assert [sorted(drawn) for drawn in replay.drawn] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
 def test_groups_that_were_open_are_answered_first(trainer_of):
     asked = []
 

@@ -25,7 +25,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 import per
 from per import _options
-from per._errors import InvalidArgument
+from per._errors import Busy, InvalidArgument
 from per.llm import Groups, Lease
 
 __all__ = ["GRPOTrainer", "Replay", "fields", "generate", "load_groups"]
@@ -56,8 +56,8 @@ class Replay(TrainerCallback):
     rollout_func : Callable
         One of TRL, which also returns "reward", a list[float]. It gets each prompt num_generations times in a row.
     fresh : int, optional
-        New groups for each batch, as far as the ledger has room. More are generated if too few are stored. None: as
-        many as a batch has.
+        Number of new groups per batch, limited by the ledger's room. More are generated if too few can be drawn. None:
+        a whole batch.
     """
 
     def __init__(self, groups: Groups[Any], rollout_func: Callable[..., Any], *, fresh: int | None = None) -> None:
@@ -77,9 +77,15 @@ class Replay(TrainerCallback):
         counts = self.groups.counts()
         wanted = min(n if self._fresh is None else self._fresh, n, self.groups.room)
         wanted = max(wanted, n - counts.sealed - counts.open)
-        self.groups.reserve(keys=[json.dumps(prompt) for prompt in prompts[: wanted * size : size]])
+        keys = [json.dumps(prompt) for prompt in prompts[::size]]
+        self.groups.reserve(keys=keys[:wanted])
         self._answer(trainer)
-        lease = self.groups.sample(n)
+        try:
+            lease = self.groups.sample(n)
+        except Busy:  # groups of priority 0 cannot be drawn
+            self.groups.reserve(keys=keys[wanted:][: self.groups.room])
+            self._answer(trainer)
+            lease = self.groups.sample(n)
         self._leases.append(lease)
         self._n_left = trainer.args.steps_per_generation * trainer.num_iterations
         names = set(lease.batch) - {"version_first", "version_last"}
