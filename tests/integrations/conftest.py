@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -10,6 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+
+# Ray gives its workers the niceness 15, with which they hardly run beside another suite.
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "integrations"
 
