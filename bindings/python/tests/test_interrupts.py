@@ -67,6 +67,19 @@ def of_buffer(make, prepare=lambda buffer: buffer):
     return making
 
 
+def attaching(attach):
+    """A call that takes the only place there is, which an interrupted call may hold until its frames are collected."""
+
+    def make(parent):
+        for _ in range(20):
+            with contextlib.suppress(per.Busy):
+                return attach(parent)
+            gc.collect()
+        return attach(parent)
+
+    return make
+
+
 # By library function that creates a handle: a function that returns a call of it.
 MAKERS = {
     "per_tree_create": lambda tmp_path: lambda: per.SumTree(2**20),
@@ -78,9 +91,11 @@ MAKERS = {
     "per_loader_create": of_buffer(lambda buffer: buffer.loader(256, slots=8)),
     "per_coordinator_create": lambda tmp_path: lambda: per.Coordinator(2**18, 2**16, n_envs=2**16),
     "per_channel_create": of_buffer(lambda buffer: buffer.channel()),
-    "per_writer_attach": of_buffer(lambda channel: channel.writer(), lambda buffer: buffer.channel()),
+    "per_writer_attach": of_buffer(attaching(lambda channel: channel.writer()), lambda buffer: buffer.channel()),
     "per_shared_loader_create": of_buffer(lambda buffer: buffer.shared_loader(256, readers=2)),
-    "per_reader_attach": of_buffer(lambda loader: loader.reader(), lambda buffer: buffer.shared_loader(256, readers=1)),
+    "per_reader_attach": of_buffer(
+        attaching(lambda loader: loader.reader()), lambda buffer: buffer.shared_loader(256, readers=1)
+    ),
 }
 # The instructions at the begin and end of an except clause. Python handles no signal there. If a trace function raises
 # there, the thread keeps an exception that counts as being handled, and that becomes the context of all later ones.

@@ -292,7 +292,10 @@ def some_leased(groups):
 )
 def test_an_interrupt_at_any_line_leaves_memory_and_file_the_same_or_a_clear_error(prepare, call, tmp_path):
     for n_lines in itertools.count(1):
-        is_interrupted, counts, restored = interrupted(prepare, call, n_lines, tmp_path / "ledger")
+        # In a thread, which keeps the exception that a trace function raises at the end of an except clause.
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            run = executor.submit(interrupted, prepare, call, n_lines, tmp_path / "ledger")
+        is_interrupted, counts, restored = run.result()
         if counts is not None:
             assert restored == counts._replace(sealed=counts.sealed + counts.leased, leased=0), n_lines
         if not is_interrupted:
