@@ -10,6 +10,7 @@ import functools
 import gc
 import json
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -493,6 +494,23 @@ def test_a_path_that_cannot_be_opened_is_an_error_of_the_system(name, kind, tmp_
     assert isinstance(error.value, per.IoError) and error.value.filename == str(tmp_path / name)
     with pytest.raises(OSError):
         per.llm.Groups(1, capacity=1, path=tmp_path / name / "none" / "ledger")
+
+
+def test_a_file_that_sqlite_cannot_open_is_an_error_of_the_system(path):
+    limits, taken = resource.getrlimit(resource.RLIMIT_NOFILE), [os.dup(0)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 50, limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        os.close(taken.pop())  # for the lock
+        with pytest.raises(per.IoError) as error:
+            per.llm.Groups.load(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+    assert error.value.errno == errno.EMFILE
 
 
 def test_fsync_is_kept_by_load(tmp_path):

@@ -33,16 +33,26 @@ _SCHEMA = [
     for name, columns in _TABLES.items()
 ]
 
-# A lock of this byte, behind those that SQLite locks, shows that a ledger has the file open. SQLite's own locks are of
-# the process, and are lost if it opens the file once more and closes it, as a copy of the file does.
+# A lock of this byte, behind those that SQLite locks, shows that a ledger has the file open. SQLite's own locks belong
+# to the process, which loses them when it closes any descriptor of the file, for instance after copying it.
 _LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0x40000000 + 512, 1, 0)
 
-# SQLite's texts for errors of the system. All others mean that the file is damaged.
+_CANNOT_OPEN = "unable to open database file"  # or its log
+# SQLite's other texts for errors of the system. All that remain mean that the file is damaged.
 _SYSTEM_ERRORS = {
     "attempt to write a readonly database": errno.EACCES,
     "database or disk is full": errno.ENOSPC,
     "disk I/O error": errno.EIO,
 }
+
+
+def _errno_of_opening(path: str) -> int:
+    """Why a file cannot be opened, which SQLite does not say."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno or errno.EIO
+    return errno.EACCES  # it can: the log cannot
 
 
 @contextlib.contextmanager
@@ -59,7 +69,7 @@ def _about(path: str) -> Iterator[None]:
     except sqlite3.Error as error:
         if "locked" in str(error):
             raise Busy(f"{path} is in use by another ledger, here or in another process") from error
-        number = _SYSTEM_ERRORS.get(str(error))
+        number = _errno_of_opening(path) if str(error) == _CANNOT_OPEN else _SYSTEM_ERRORS.get(str(error))
         if number is None:
             raise CorruptFile(f"{path}: {error}") from error
         raise io_error(f"{path}: {os.strerror(number)}", number, path) from error
