@@ -1,10 +1,14 @@
 #include "core/mixture.h"
 
 #include <algorithm>
+#include <array>
 #include <cinttypes>
 #include <cmath>
 #include <functional>
+#include <memory_resource>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "base/arguments.h"
 #include "base/error.h"
@@ -20,10 +24,13 @@ constexpr int64_t max_carry = int64_t{1} << 40;
 // with rows of any length only tell their totals at first.
 class BatchFrom {
  public:
-    BatchFrom(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t first) : batch_(batch) {
+    // `memory` must outlive this object.
+    BatchFrom(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t first,
+              std::pmr::memory_resource& memory)
+        : fields_(&memory), next_fields_(&memory), ragged_(&memory), batch_(batch) {
         batch_.weights = batch_.probabilities = nullptr;
-        ragged_.reserve(2 * static_cast<std::size_t>(fields.count()));
-        const auto advance_fields = [&](void* const*& arrays, std::vector<void*>& moved) {
+        if (fields.has_ragged()) ragged_.reserve(2 * static_cast<std::size_t>(fields.count()));
+        const auto advance_fields = [&](void* const*& arrays, std::pmr::vector<void*>& moved) {
             if (arrays == nullptr) return;
             moved.assign(arrays, arrays + fields.count());
             for (int64_t j = 0; j < fields.count(); ++j) {
@@ -49,10 +56,18 @@ class BatchFrom {
     const per_batch& batch() const { return batch_; }
 
  private:
-    std::vector<void*> fields_;
-    std::vector<void*> next_fields_;
-    std::vector<per_ragged> ragged_;
+    std::pmr::vector<void*> fields_;
+    std::pmr::vector<void*> next_fields_;
+    std::pmr::vector<per_ragged> ragged_;
     per_batch batch_;
+};
+
+// The rows of one source in a batch.
+struct PartOfBatch {
+    ReplaySample sample;  // its arrays are those of `arrays`
+    BatchFrom arrays;
+    int64_t first;
+    int64_t count;
 };
 
 // The arrays of a batch with rows of any length, to which the sources write one after the other.
@@ -60,6 +75,7 @@ class JoinedRows {
  public:
     // Copies each per_ragged of the batch, since other threads may write to the caller's.
     JoinedRows(const per_batch& batch, const Fields& fields) : fields_(fields), batch_(batch) {
+        if (!fields.has_ragged()) return;
         arrays_.reserve(2 * static_cast<std::size_t>(fields.count()));
         if (batch.fields != nullptr) own_fields_.assign(batch.fields, batch.fields + fields.count());
         if (batch.next_fields != nullptr)
@@ -89,11 +105,11 @@ class JoinedRows {
     const per_batch& batch() const { return batch_; }
 
     // Gives each source its room, once all have chosen their rows. Throws Error with FULL if there is too little.
-    void divide(std::span<const SourceRows> parts, const std::vector<BatchFrom>& batches, const BatchShape& shape) {
+    void divide(std::span<const PartOfBatch> parts, const BatchShape& shape) {
         shape_ = shape;
         for (Array& array : arrays_) array.given.total = 0;
-        for (std::size_t k = 0; k < parts.size(); ++k)
-            for_each(batches[k], [](Array& array, const per_ragged& rows) {
+        for (const PartOfBatch& part : parts)
+            for_each(part, [](Array& array, const per_ragged& rows) {
                 int64_t& total = array.given.total;
                 total = rows.padded_length > 0 ? std::max(total, rows.total) : total + rows.total;
             });
@@ -104,10 +120,10 @@ class JoinedRows {
             if (full == nullptr && !has_room(array.given)) full = &array;
         }
         if (full != nullptr) throw_no_room(full->name, full->given);
-        for (std::size_t k = 0; k < parts.size(); ++k)
-            for_each(batches[k], [&](Array& array, per_ragged& rows) {
+        for (const PartOfBatch& part : parts)
+            for_each(part, [&](Array& array, per_ragged& rows) {
                 const per_ragged& given = array.given;
-                const int64_t first = parts[k].first * array.rows_of_place;
+                const int64_t first = part.first * array.rows_of_place;
                 const int64_t n_before = rows.padded_length > 0 ? first * rows.padded_length : array.n_before;
                 if (given.values != nullptr)
                     rows.values = static_cast<std::byte*>(given.values) + n_before * array.field.bytes;
@@ -117,14 +133,16 @@ class JoinedRows {
         for (Array& array : arrays_) array.n_before = 0;
     }
 
-    // Makes the offsets that a source has just written follow those of the sources before it.
-    void join(const SourceRows& part, const BatchFrom& batch) {
-        for_each(batch, [&](Array& array, const per_ragged& rows) {
-            if (rows.offsets == nullptr) return;
-            const int64_t n_rows = part.count * array.rows_of_place;
-            for (int64_t i = 0; i <= n_rows; ++i) rows.offsets[i] += array.n_before;
-            array.n_before = rows.offsets[n_rows];
-        });
+    // Makes the offsets of each source follow those of the sources before it. The sources must have written theirs, the
+    // last one first: the first offset of a source is the end of the one before.
+    void join(std::span<const PartOfBatch> parts) {
+        for (const PartOfBatch& part : parts)
+            for_each(part, [&](Array& array, const per_ragged& rows) {
+                if (rows.offsets == nullptr) return;
+                const int64_t n_rows = part.count * array.rows_of_place;
+                for (int64_t i = 1; i <= n_rows; ++i) rows.offsets[i] += array.n_before;
+                if (n_rows > 0) array.n_before = rows.offsets[n_rows];
+            });
     }
 
  private:
@@ -137,11 +155,11 @@ class JoinedRows {
         int64_t n_before;  // values of the sources before the current one
     };
 
-    // Calls visit(array, its part of the batch).
+    // Calls visit(array, the rows of that part).
     template <class Visit>
-    void for_each(const BatchFrom& batch, const Visit& visit) {
+    void for_each(const PartOfBatch& part, const Visit& visit) {
         auto array = arrays_.begin();
-        for_each_ragged(batch.batch(), fields_, shape_,
+        for_each_ragged(part.sample.batch, fields_, shape_,
                         [&](per_ragged& rows, const Field&, const std::string&, int64_t) { visit(*array++, rows); });
     }
 
@@ -165,13 +183,13 @@ void require_same(const char* option, std::size_t k, int64_t value, int64_t valu
                     option, k, value, value_of_first);
 }
 
-// Calls work() for source k, which its errors then name.
+// Calls work() for source k. Its errors then begin with "sources[k]", followed by `what`.
 template <class Work>
-void of_source(std::size_t k, const Work& work) {
+void of_source(std::size_t k, const Work& work, const char* what = ".replay: ") {
     try {
         work();
     } catch (const Error& error) {
-        throw Error(error.status(), "sources[%zu].replay: %s", k, error.what());
+        throw Error(error.status(), "sources[%zu]%s%s", k, what, error.what());
     }
 }
 
@@ -181,10 +199,11 @@ void divide_rows(std::span<const double> shares, int64_t total, std::span<int64_
                  std::span<int64_t> rows_out) {
     const std::size_t n = shares.size();
     // The shares in units of a row: whole numbers that add up to one row.
-    std::vector<int64_t> units(n);
-    for (std::size_t k = 0; k < n; ++k) units[k] = std::llround(shares[k] * static_cast<double>(units_of_row));
-    const std::size_t largest = static_cast<std::size_t>(std::max_element(units.begin(), units.end()) - units.begin());
-    units[largest] += units_of_row - std::accumulate(units.begin(), units.end(), int64_t{0});
+    std::array<int64_t, max_sources> units;
+    const auto end = std::transform(shares.begin(), shares.end(), units.begin(), [](double share) {
+        return std::llround(share * static_cast<double>(units_of_row));
+    });
+    *std::max_element(units.begin(), end) += units_of_row - std::accumulate(units.begin(), end, int64_t{0});
     int64_t n_given = 0;
     for (std::size_t k = 0; k < n; ++k) {
         carries[k] += units[k] * total;
@@ -210,68 +229,69 @@ void divide_rows(std::span<const double> shares, int64_t total, std::span<int64_
 }
 
 Mixture::Mixture(std::span<const per_source> sources, std::span<Replay* const> replays)
-    : sources_(sources), replays_(replays), shares_(sources.size()), locks_(sources.size()) {
-    check_sources();
-    double total = 0.0;
-    for (const per_source& source : sources_) total += source.share;
-    for (std::size_t k = 0; k < sources_.size(); ++k) shares_[k] = sources_[k].share / total;
-    // In the order of addresses, so that two mixtures never wait for each other.
-    std::vector<std::size_t> order(sources_.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::sort(order.begin(), order.end(),
-              [&](std::size_t a, std::size_t b) { return std::less<>()(replays_[a], replays_[b]); });
-    for (const std::size_t k : order) locks_[k] = std::unique_lock(replays_[k]->lock_);
-}
-
-void Mixture::check_sources() const {
+    : sources_(sources), replays_(replays) {
     double total = 0.0;
     for (std::size_t k = 0; k < sources_.size(); ++k) {
-        const per_source& source = sources_[k];
-        const auto name = [k](const char* member) { return "sources[" + std::to_string(k) + "]." + member; };
-        check_finite(name("share").c_str(), source.share);
-        check_range(name("carry").c_str(), source.carry, -max_carry, max_carry);
-        check_range(name("when_empty").c_str(), source.when_empty, PER_EMPTY_ERROR, PER_EMPTY_OTHERS);
-        check_range(name("reserved").c_str(), source.reserved, 0, 0);
-        total += source.share;
-        const Replay& replay = *replays_[k];
-        const Replay& first = *replays_[0];
-        for (std::size_t other = 0; other < k; ++other)
-            if (replays_[other] == &replay)
-                throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is that of sources[%zu]: each source needs its own buffer",
-                            name("replay").c_str(), other);
-        if (replay.device() != first.device() || replay.device_index() != first.device_index())
-            throw Error(PER_ERROR_INVALID_ARGUMENT,
-                        "%s is on another device than that of sources[0]: all must be on one", name("replay").c_str());
-        const Fields &fields = replay.fields_, &fields_of_first = first.fields_;
-        if (fields.count() != fields_of_first.count())
-            throw Error(PER_ERROR_INVALID_ARGUMENT,
-                        "%s has %" PRId64 " fields, and that of sources[0] has %" PRId64 ": all must have the same",
-                        name("replay").c_str(), fields.count(), fields_of_first.count());
-        for (int64_t i = 0; i < fields.count(); ++i)
-            if (!are_same(fields[i], fields_of_first[i]))
-                throw Error(PER_ERROR_INVALID_ARGUMENT,
-                            "field %" PRId64
-                            " of %s, \"%s\", differs from that of sources[0], \"%s\": name, shape, "
-                            "dtype, role, stack and max_length must be the same",
-                            i, name("replay").c_str(), fields[i].name.c_str(), fields_of_first[i].name.c_str());
-        const per_replay_options &own = replay.options_, &own_of_first = first.options_;
-        require_same("sequence_length", k, own.sequence_length, own_of_first.sequence_length);
-        require_same("burn_in", k, own.burn_in, own_of_first.burn_in);
-        if (own.max_times_sampled > 0)
-            throw Error(PER_ERROR_UNSUPPORTED,
-                        "max_times_sampled of sources[%zu].replay is %d: allowed in a mixture is 0", k,
-                        own.max_times_sampled);
+        check_source(k);
+        total += sources_[k].share;
     }
     if (!(total > 0.0) || !std::isfinite(total))
         throw Error(PER_ERROR_INVALID_ARGUMENT, "the shares of all sources add up to %g: must be finite and > 0",
                     total);
+    for (std::size_t k = 0; k < sources_.size(); ++k) shares_[k] = sources_[k].share / total;
+    // In the order of addresses, so that two mixtures never wait for each other.
+    OfSources<std::size_t> order;
+    const auto end = order.begin() + std::ssize(sources_);
+    std::iota(order.begin(), end, std::size_t{0});
+    std::sort(order.begin(), end,
+              [&](std::size_t a, std::size_t b) { return std::less<>()(replays_[a], replays_[b]); });
+    std::for_each(order.begin(), end, [&](std::size_t k) { locks_[k] = std::unique_lock(replays_[k]->lock_); });
+}
+
+void Mixture::check_source(std::size_t k) const {
+    const per_source& source = sources_[k];
+    const auto check_numbers = [&] {
+        check_finite("share", source.share);
+        check_range("carry", source.carry, -max_carry, max_carry);
+        check_range("when_empty", source.when_empty, PER_EMPTY_ERROR, PER_EMPTY_OTHERS);
+        check_range("reserved", source.reserved, 0, 0);
+    };
+    of_source(k, check_numbers, ".");
+    const Replay& replay = *replays_[k];
+    const Replay& first = *replays_[0];
+    for (std::size_t other = 0; other < k; ++other)
+        if (replays_[other] == &replay)
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "sources[%zu].replay is that of sources[%zu]: each source needs its own buffer", k, other);
+    if (replay.device() != first.device() || replay.device_index() != first.device_index())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "sources[%zu].replay is on another device than that of sources[0]: all must be on one", k);
+    const Fields &fields = replay.fields_, &fields_of_first = first.fields_;
+    if (fields.count() != fields_of_first.count())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "sources[%zu].replay has %" PRId64 " fields, and that of sources[0] has %" PRId64
+                    ": all must have the same",
+                    k, fields.count(), fields_of_first.count());
+    for (int64_t i = 0; i < fields.count() && k > 0; ++i)
+        if (!are_same(fields[i], fields_of_first[i]))
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "field %" PRId64
+                        " of sources[%zu].replay, \"%s\", differs from that of sources[0], \"%s\": name, shape, "
+                        "dtype, role, stack and max_length must be the same",
+                        i, k, fields[i].name.c_str(), fields_of_first[i].name.c_str());
+    const per_replay_options &own = replay.options_, &own_of_first = first.options_;
+    require_same("sequence_length", k, own.sequence_length, own_of_first.sequence_length);
+    require_same("burn_in", k, own.burn_in, own_of_first.burn_in);
+    if (own.max_times_sampled > 0)
+        throw Error(PER_ERROR_UNSUPPORTED, "max_times_sampled of sources[%zu].replay is %d: allowed in a mixture is 0",
+                    k, own.max_times_sampled);
 }
 
 // The shares of a batch: without those sources that are empty and give their share to the others.
-std::vector<double> Mixture::shares_of_batch() const {
-    std::vector<double> shares = shares_;
+Mixture::OfSources<double> Mixture::shares_of_batch() const {
+    OfSources<double> shares = shares_;
     double total = 0.0;
-    for (std::size_t k = 0; k < shares.size(); ++k) {
+    for (std::size_t k = 0; k < sources_.size(); ++k) {
         const bool gives_way = sources_[k].when_empty == PER_EMPTY_OTHERS && replays_[k]->backend_->live() == 0;
         if (gives_way) shares[k] = 0.0;
         total += shares[k];
@@ -279,12 +299,6 @@ std::vector<double> Mixture::shares_of_batch() const {
     if (total == 0.0) return shares_;
     for (double& share : shares) share /= total;
     return shares;
-}
-
-// The sequences of a batch must have one length; `samples` are the draws with the options of the call.
-void Mixture::check_same_lengths(std::span<const ReplaySample> samples) const {
-    if (replays_[0]->options_.sequence_length == 0) return;
-    for (std::size_t k = 1; k < samples.size(); ++k) require_same("n_step", k, samples[k].n_step, samples[0].n_step);
 }
 
 // Calls work() between begin_mixture() and end_mixture() of all buffers.
@@ -321,47 +335,51 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
     JoinedRows joined(batch, replays_[0]->fields_);
 
     const std::size_t n = sources_.size();
-    std::vector<int64_t> rows(n);
+    OfSources<int64_t> rows;
     for (std::size_t k = 0; k < n; ++k) carries_out[k] = sources_[k].carry;
-    const std::vector<double> shares = shares_of_batch();
-    divide_rows(shares, batch_size, carries_out, rows);
-    std::vector<ReplaySample> samples;
-    std::vector<BatchFrom> batches;
-    std::vector<SourceRows> parts(n);
+    const OfSources<double> shares = shares_of_batch();
+    divide_rows({shares.data(), n}, batch_size, carries_out, {rows.data(), n});
+    std::array<std::byte, 4096> on_stack;  // enough for two sources of 64 fields
+    std::pmr::monotonic_buffer_resource memory(on_stack.data(), on_stack.size());
+    std::pmr::vector<PartOfBatch> parts(&memory);
+    parts.reserve(n);
     BatchShape shape = {};
-    batches.reserve(n);
     for (std::size_t k = 0; k < n; ++k) {
-        const per_replay_options& own = replays_[k]->options_;
-        check_drawn_batch(joined.batch(), replays_[k]->fields_, own);
-        const auto resolve = [&] {
-            samples.push_back(resolve_sample_options(of_parts, std::max<int64_t>(rows[k], 1), own));
+        const Replay& replay = *replays_[k];
+        const per_replay_options& own = replay.options_;
+        if (k > 0) check_drawn_batch(joined.batch(), replay.fields_, own);
+        const auto add_part = [&] {
+            ReplaySample sample = resolve_sample_options(of_parts, std::max<int64_t>(rows[k], 1), own);
+            shape = {batch_size, own.sequence_length > 0 ? own.burn_in + own.sequence_length : 0, sample.n_step};
+            const int64_t first = k == 0 ? 0 : parts[k - 1].first + parts[k - 1].count;
+            BatchFrom arrays(joined.batch(), replay.fields_, shape, first, memory);
+            sample.batch = arrays.batch();
+            parts.push_back({std::move(sample), std::move(arrays), first, rows[k]});
         };
         if (k == 0)
-            resolve();
+            add_part();
         else
-            of_source(k, resolve);  // the options suit the first source
-        shape = {batch_size, own.sequence_length > 0 ? own.burn_in + own.sequence_length : 0, samples[k].n_step};
-        parts[k] = {{}, shares[k], k == 0 ? 0 : parts[k - 1].first + parts[k - 1].count, rows[k]};
-        batches.emplace_back(joined.batch(), replays_[k]->fields_, shape, parts[k].first);
-        samples[k].batch = batches[k].batch();
+            of_source(k, add_part);  // the options suit the first source
         if (rows[k] > 0) of_source(k, [&] { replays_[k]->limiter_.check_draw(rows[k]); });
+        // The sequences of a batch must have one length.
+        if (own.sequence_length > 0) require_same("n_step", k, parts[k].sample.n_step, parts[0].sample.n_step);
     }
-    check_same_lengths(samples);
 
     at_once(stream, [&] {
         for (std::size_t k = 0; k < n; ++k)
-            if (rows[k] > 0) of_source(k, [&] { replays_[k]->backend_->choose_rows(samples[k]); });
-        joined.divide(parts, batches, shape);
-        for (std::size_t k = 0; k < n; ++k) {
+            if (rows[k] > 0) of_source(k, [&] { replays_[k]->backend_->choose_rows(parts[k].sample); });
+        joined.divide(parts, shape);
+        OfSources<SourceRows> sources;
+        for (std::size_t k = n; k-- > 0;) {  // the rows that were fetched last are most likely still in the cache
             ReplayBackend& backend = *replays_[k]->backend_;
             if (rows[k] > 0) {
-                backend.write_rows(samples[k]);
-                joined.join(parts[k], batches[k]);
+                backend.write_rows(parts[k].sample);
                 replays_[k]->count_drawn(rows[k]);
             }
-            parts[k].drawn = backend.drawn_shares();
+            sources[k] = {backend.drawn_shares(), shares[k], parts[k].first, rows[k]};
         }
-        replays_[0]->backend_->write_mixture(parts, normalize_weights, batch, sources_out);
+        joined.join(parts);
+        replays_[0]->backend_->write_mixture({sources.data(), n}, normalize_weights, batch, sources_out);
     });
 }
 

@@ -1,10 +1,11 @@
 // Draws from several buffers as if they were one: per/mixture.h.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <span>
-#include <vector>
 
 #include "core/replay.h"
 #include "per.h"
@@ -29,16 +30,18 @@ class Mixture {
     void update(const per_priorities& priorities, const int32_t* source_of, void* stream);
 
  private:
-    void check_sources() const;
-    std::vector<double> shares_of_batch() const;
-    void check_same_lengths(std::span<const ReplaySample> samples) const;
+    template <class T>
+    using OfSources = std::array<T, max_sources>;  // an entry for each source, and some unused ones
+
+    void check_source(std::size_t k) const;
+    OfSources<double> shares_of_batch() const;
     template <class Work>
     void at_once(void* stream, const Work& work) const;
 
     std::span<const per_source> sources_;
     std::span<Replay* const> replays_;
-    std::vector<double> shares_;
-    std::vector<std::unique_lock<OrderedLock>> locks_;
+    OfSources<double> shares_;
+    OfSources<std::unique_lock<OrderedLock>> locks_;
 };
 
 }  // namespace per
