@@ -104,18 +104,19 @@ PER_HOST_DEVICE Real log2_of_power(Real priority, double alpha) {
     return above < 128.0 ? above : unit + 128.0;
 }
 
-// 2^(exponent + half_lives - reference), and at least least_decayed_leaf. A larger reference gives the same number times
-// a power of two, exactly, as long as that is above the least.
-template <class Real, class Bits>
+// 2^(exponent + half_lives - reference) for an exponent of log2_of_power(), and at least least_decayed_leaf. A larger
+// reference gives the same number times a power of two, exactly, as long as that is above the least. Without limits the
+// result must be above it, and half_lives - reference above -600.
+template <class Real, class Bits, bool has_limits = true>
 PER_HOST_DEVICE Real decayed_power(Real exponent, Real half_lives, double reference) {
     const Real unit{};
     const Real whole = (half_lives + 0x1.8p52) - 0x1.8p52;
-    // The fraction is the same for every reference, and so are the digits of the power.
-    const Real power = exp2_of<Real, Bits>(exponent + (half_lives - whole));
     Real shift = whole - reference;
-    shift = shift > -600.0 ? shift : unit - 600.0;
+    if (has_limits) shift = shift > -600.0 ? shift : unit - 600.0;
+    // The fraction is the same for every reference, and so are the digits of the power.
     const Bits n = bit_cast<Bits>(shift + 0x1.8p52) - 0x4338000000000000u;
-    const Real leaf = power * bit_cast<Real>((n + 1023) << 52);
+    const Real leaf = exp2_within<Real, Bits>(exponent + (half_lives - whole), n);
+    if (!has_limits) return leaf;
     return leaf > least_decayed_leaf ? leaf : unit + least_decayed_leaf;
 }
 

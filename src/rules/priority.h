@@ -54,18 +54,24 @@ PER_HOST_DEVICE Real exp2_minus_1(Real f) {
     return q * f;
 }
 
+// 2^(y + whole), for a sum and a y within -1000 .. 1000. `whole` may be negative, as a signed number.
+template <class Real, class Bits>
+PER_HOST_DEVICE Real exp2_within(Real y, Bits whole) {
+    // Adding 1.5 * 2^52 rounds to a whole number and leaves it in the low bits.
+    const Real shifted = y + 0x1.8p52;
+    const Bits n = bit_cast<Bits>(shifted) - 0x4338000000000000u;
+    const Real f = y - (shifted - 0x1.8p52);
+    const Real two_to_n = bit_cast<Real>((n + whole + 1023) << 52);
+    return two_to_n + two_to_n * exp2_minus_1<Real>(f);
+}
+
 // 2^y, clamped to 2^-1000 .. 2^1000, far outside of float32.
 template <class Real, class Bits>
 PER_HOST_DEVICE Real exp2_of(Real y) {
     const Real unit{};
     y = y > -1000.0 ? y : unit - 1000.0;
     y = y < 1000.0 ? y : unit + 1000.0;
-    // Adding 1.5 * 2^52 rounds to a whole number and leaves it in the low bits.
-    const Real shifted = y + 0x1.8p52;
-    const Bits n = bit_cast<Bits>(shifted) - 0x4338000000000000u;
-    const Real f = y - (shifted - 0x1.8p52);
-    const Real two_to_n = bit_cast<Real>((n + 1023) << 52);
-    return two_to_n + two_to_n * exp2_minus_1<Real>(f);
+    return exp2_within<Real, Bits>(y, Bits{});
 }
 
 // x^exponent for normal x > 0.

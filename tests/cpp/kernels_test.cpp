@@ -254,6 +254,28 @@ TEST_P(EachVariant, decayed_leaves_are_those_of_decayed_leaf) {
     }
 }
 
+TEST_P(EachVariant, decayed_runs_are_those_of_decayed_leaf) {
+    for (const int64_t n : {1, 7, 8, 9, 1001}) {
+        for (const float priority : {FLT_TRUE_MIN, 0.3f, FLT_MAX}) {
+            for (const double half_life : {0.01, 3.0, 1e5, 1e12}) {
+                for (const int64_t first : {int64_t{0}, int64_t{123'456'789}, max_birth - n}) {
+                    Freshness freshness = {1 / half_life, 0};
+                    const uint64_t raised = numbers_() % (numbers_() % 2 == 0 ? 150 : 800);
+                    freshness.reference = reference_for(freshness, first + n) + static_cast<int64_t>(raised);
+                    const double exponent = log2_of_power<double, uint64_t>(static_cast<double>(priority), 0.6);
+                    std::vector<float> leaves(static_cast<std::size_t>(n) + 1, priority);
+                    for (std::size_t i = 0; i < leaves.size(); i += 3) leaves[i] = 0.0f;
+                    const std::vector<float> priorities = leaves;
+                    kernels_->power.decay_run(n, exponent, freshness, first, leaves.data());
+                    for (int64_t i = 0; i < n; ++i)
+                        ASSERT_EQ(leaves[i], decayed_leaf(priorities[i], 0.6, freshness, first + i)) << i;
+                    ASSERT_EQ(leaves[n], priorities[n]);
+                }
+            }
+        }
+    }
+}
+
 TEST_P(EachVariant, weights_are_those_of_importance_weight) {
     for (const int64_t n : {1, 2, 7, 8, 9, 1001}) {
         std::vector<uint64_t> masses(static_cast<std::size_t>(n));

@@ -79,6 +79,9 @@ struct PowerKernels {
     // decayed_leaf() of each, given its birth, at most max_birth.
     void (*decay)(int64_t count, const float* priorities, double alpha, const Freshness& freshness,
                   const int64_t* births, float* leaves_out);
+    // The same for births first_birth, first_birth + 1, .. and priorities whose log2_of_power() is `exponent`. Leaves
+    // that are 0 stay 0.
+    void (*decay_run)(int64_t count, double exponent, const Freshness& freshness, int64_t first_birth, float* leaves);
     // importance_weight(smallest mass, mass, beta) of each.
     void (*weigh)(int64_t count, const uint64_t* masses, double beta, float* weights_out);
 

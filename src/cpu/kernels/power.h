@@ -26,42 +26,55 @@ void raise(int64_t count, const float* priorities, double alpha, float* powers_o
     for (; i < count; ++i) powers_out[i] = priority_to_alpha(priorities[i], alpha);
 }
 
-// True if all that are not 0 are equal.
-bool are_one_priority(int64_t count, const float* priorities) {
-    float one = 0.0f;
-    for (int64_t i = 0; i < count && one == 0.0f; ++i) one = priorities[i];
-    int32_t any_differs = 0;
-    for (int64_t i = 0; i < count; ++i) any_differs |= (priorities[i] != one) & (priorities[i] != 0.0f);
-    return any_differs == 0;
+PER_INLINE Real half_lives_of(Real births, const Freshness& freshness) {
+    const Real half_lives = births * freshness.half_lives_per_birth;
+    return half_lives < max_half_lives ? half_lives : Real{} + max_half_lives;
 }
 
-// exponent_of(priorities) gives log2_of_power() of each lane.
-template <class ExponentOf>
-PER_INLINE void decay_lanes(int64_t count, const float* priorities, double alpha, const Freshness& freshness,
-                            const int64_t* births, float* leaves_out, const ExponentOf& exponent_of) {
+void decay(int64_t count, const float* priorities, double alpha, const Freshness& freshness, const int64_t* births,
+           float* leaves_out) {
     const double reference = static_cast<double>(freshness.reference);
     int64_t i = 0;
     for (; i + lanes <= count; i += lanes) {
-        const Real half_lives = small_to_real(load<Bits>(births + i)) * freshness.half_lives_per_birth;
-        const Real limited = half_lives < max_half_lives ? half_lives : Real{} + max_half_lives;
         const Real x = to_real(load<Floats>(priorities + i));
-        const Real leaf = decayed_power<Real, Bits>(exponent_of(x), limited, reference);
+        const Real half_lives = half_lives_of(small_to_real(load<Bits>(births + i)), freshness);
+        const Real leaf = decayed_power<Real, Bits>(log2_of_power<Real, Bits>(x, alpha), half_lives, reference);
         store(leaves_out + i, to_floats(x == 0.0 && alpha != 0.0 ? Real{} : leaf));
     }
     for (; i < count; ++i) leaves_out[i] = decayed_leaf(priorities[i], alpha, freshness, births[i]);
 }
 
-// Rows that were given no priority share one: its logarithm is then taken once.
-void decay(int64_t count, const float* priorities, double alpha, const Freshness& freshness, const int64_t* births,
-           float* leaves_out) {
-    if (count >= 2 * lanes && are_one_priority(count, priorities)) {
-        const double one = static_cast<double>(largest_of(count, priorities));
-        const Real exponent = Real{} + log2_of_power<double, uint64_t>(one, alpha);
-        decay_lanes(count, priorities, alpha, freshness, births, leaves_out, [&](Real) { return exponent; });
-        return;
-    }
-    decay_lanes(count, priorities, alpha, freshness, births, leaves_out,
-                [&](Real x) { return log2_of_power<Real, Bits>(x, alpha); });
+// leaf_of(births) gives the leaf of each lane.
+template <class LeafOf>
+PER_INLINE int64_t decay_lanes(int64_t count, int64_t first_birth, float* leaves, const LeafOf& leaf_of) {
+    Real births;
+    for (int lane = 0; lane < lanes; ++lane) births[lane] = static_cast<double>(first_birth + lane);
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes, births += lanes)
+        store(leaves + i, load<Floats>(leaves + i) == 0.0f ? Floats{} : to_floats(leaf_of(births)));
+    return i;
+}
+
+// New rows are far from all limits.
+void decay_run(int64_t count, double exponent, const Freshness& freshness, int64_t first_birth, float* leaves) {
+    const double reference = static_cast<double>(freshness.reference);
+    const Real same = Real{} + exponent;
+    const bool has_limits = half_lives_at(freshness, first_birth) - reference < -500.0 ||
+                            exponent + half_lives_at(freshness, first_birth) - reference < -120.0 ||
+                            half_lives_at(freshness, first_birth + count) == max_half_lives;
+    const int64_t n_in_lanes =
+        has_limits
+            ? decay_lanes(count, first_birth, leaves,
+                          [&](Real births) {
+                              return decayed_power<Real, Bits>(same, half_lives_of(births, freshness), reference);
+                          })
+            : decay_lanes(count, first_birth, leaves, [&](Real births) {
+                  return decayed_power<Real, Bits, false>(same, births * freshness.half_lives_per_birth, reference);
+              });
+    for (int64_t i = n_in_lanes; i < count; ++i)
+        if (leaves[i] != 0.0f)
+            leaves[i] = static_cast<float>(
+                decayed_power<double, uint64_t>(exponent, half_lives_at(freshness, first_birth + i), reference));
 }
 
 PER_INLINE double smallest_of(int64_t count, const uint64_t* masses) {

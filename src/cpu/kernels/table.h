@@ -13,7 +13,7 @@ const Kernels PER_KERNELS = {
     PER_KERNELS_NAME,
     {random_numbers, stratify, spread, sum_prefixes, invert_strata, invert, descend},
     {valid, sum_masses, largest_of, apply, refresh},
-    {raise, decay, weigh, include, weigh_shares, smallest_share, from_td_errors, are_priorities},
+    {raise, decay, decay_run, weigh, include, weigh_shares, smallest_share, from_td_errors, are_priorities},
 };
 
 }  // namespace per::cpu

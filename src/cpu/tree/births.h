@@ -33,21 +33,26 @@ class Births {
         }
         for (int64_t i = 0; i < n; ++i) births_out[i] = of_slot(slots[i]);
     }
-    // The same for slots first .. first + n - 1.
-    void read_run(int64_t first, int64_t n, int64_t* births_out) const {
+    // The same for slots first .. first + n - 1, as runs: calls visit(n, birth, step) for rows whose births are
+    // birth, birth + step, .., where step is 0 or 1.
+    template <class Visit>
+    void for_each_run(int64_t first, int64_t n, const Visit& visit) const {
         for (const int64_t end = first + n; first < end;) {
+            int64_t n_rows = 1;
             if (versions_.first != nullptr) {
-                *births_out++ = versions_[first++];
-                continue;
+                const int32_t version = versions_[first];
+                while (first + n_rows < end && versions_[first + n_rows] == version) ++n_rows;
+                visit(n_rows, int64_t{version}, 0);
+            } else {
+                const int64_t env = ring_.env_of_slot(first);
+                const int64_t row = row_in(first);
+                // The row after the lane's latest one lies where its oldest one was.
+                n_rows = std::min({end - first, (env + 1) * ring_.rows - first, std::max<int64_t>(head(env) - row, 1)});
+                const bool are_all_largest = row >= max_birth;
+                if (!are_all_largest) n_rows = std::min(n_rows, max_birth - row);
+                visit(n_rows, birth_of_row(row), are_all_largest ? 0 : 1);
             }
-            const int64_t env = ring_.env_of_slot(first);
-            const int64_t row = row_in(first);
-            // The row after the lane's latest one lies where its oldest one was.
-            const int64_t n_rows =
-                std::min({end, (env + 1) * ring_.rows, first + std::max<int64_t>(head(env) - row, 1)});
-            for (int64_t i = 0; first + i < n_rows; ++i) births_out[i] = birth_of_row(row + i);
-            births_out += n_rows - first;
-            first = n_rows;
+            first += n_rows;
         }
     }
 

@@ -51,12 +51,16 @@ float PriorityStore::power_of(float priority) const {
     return last_power_.leaf;
 }
 
-// Caches the logarithm in the same way.
-float PriorityStore::decayed(float priority, int64_t birth) const {
-    if (priority == 0.0f && alpha_ != 0.0) return 0.0f;
+// Caches log2_of_power() in the same way.
+double PriorityStore::exponent_of(float priority) const {
     if (last_power_.priority != priority)
         last_power_ = {priority, 0.0f, log2_of_power<double, uint64_t>(static_cast<double>(priority), alpha_)};
-    return static_cast<float>(decayed_power<double, uint64_t>(last_power_.exponent, half_lives_at(freshness_, birth),
+    return last_power_.exponent;
+}
+
+float PriorityStore::decayed(float priority, int64_t birth) const {
+    if (priority == 0.0f && alpha_ != 0.0) return 0.0f;
+    return static_cast<float>(decayed_power<double, uint64_t>(exponent_of(priority), half_lives_at(freshness_, birth),
                                                               static_cast<double>(freshness_.reference)));
 }
 
@@ -93,32 +97,41 @@ void PriorityStore::read_run(int64_t first, int64_t n, float* priorities_out) co
     }
 }
 
-// compute_leaves() of adjacent slots. Rows that were given no priority share one, whose power is computed once; so is
-// its decay if they share their birth, too.
+// compute_leaves() of adjacent slots. Rows that were given no priority share one, whose power is computed once.
 void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) const {
     read_run(first, n, leaves_out);
-    const bool decays = freshness_.decays();
-    if (decays) births_.read_run(first, n, births_of_staged_);
     const float largest = tree_.kernels().update.largest(n, leaves_out);
     int32_t has_others = 0;  // as wide as a leaf, so that the loop is vectorised
     for (int64_t i = 0; i < n; ++i) has_others |= (leaves_out[i] != largest) & (leaves_out[i] != 0.0f);
-    const auto has_another_birth = [this](int64_t birth, int64_t end) {
-        int64_t differ = 0;
-        for (int64_t i = 0; i < end; ++i) differ |= births_of_staged_[i] ^ birth;
-        return differ != 0;
-    };
-    const int64_t birth = decays ? births_of_staged_[0] : 0;
-    if (has_others == 0 && !(decays && has_another_birth(birth, n))) {
-        const auto leaf_of = [&](float p) { return decays ? decayed(p, birth) : power_of(p); };
-        const float leaf_of_zero = leaf_of(0.0f);
-        const float leaf = leaf_of(largest);  // last, as it is cached
+    if (freshness_.decays()) {
+        decay_run(first, n, has_others == 0 ? largest : not_given, leaves_out);
+    } else if (has_others == 0) {
+        const float leaf_of_zero = power_of(0.0f);
+        const float leaf = power_of(largest);  // last, as it is cached
         for (int64_t i = 0; i < n; ++i) leaves_out[i] = leaves_out[i] > 0.0f ? leaf : leaf_of_zero;
-    } else if (decays) {
-        tree_.kernels().power.decay(n, leaves_out, alpha_, freshness_, births_of_staged_, leaves_out);
     } else {
         tree_.kernels().power.raise(n, leaves_out, alpha_, leaves_out);
     }
     clear_dead(first, n, leaves_out);
+}
+
+// Turns the priorities of adjacent slots into leaves that decay. All that are not 0 are `priority`, if that is given.
+void PriorityStore::decay_run(int64_t first, int64_t n, float priority, float* leaves_out) const {
+    const PowerKernels& kernels = tree_.kernels().power;
+    if (alpha_ == 0.0) priority = 1.0f;
+    if (alpha_ == 0.0) std::fill_n(leaves_out, n, priority);
+    births_.for_each_run(first, n, [&](int64_t n_rows, int64_t birth, int64_t step) {
+        if (priority == not_given) {
+            for (int64_t i = 0; i < n_rows; ++i) births_of_staged_[i] = birth + step * i;
+            kernels.decay(n_rows, leaves_out, alpha_, freshness_, births_of_staged_, leaves_out);
+        } else if (step == 0) {
+            const float leaf = decayed(priority, birth);
+            for (int64_t i = 0; i < n_rows; ++i) leaves_out[i] = leaves_out[i] > 0.0f ? leaf : 0.0f;
+        } else if (priority > 0.0f) {
+            kernels.decay_run(n_rows, exponent_of(priority), freshness_, birth, leaves_out);
+        }
+        leaves_out += n_rows;
+    });
 }
 
 // 0^alpha is 0, unless alpha is 0, too.

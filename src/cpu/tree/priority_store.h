@@ -171,10 +171,12 @@ class PriorityStore {
     int64_t commit_staged();
     void commit_staged_slots();
     float power_of(float priority) const;
+    double exponent_of(float priority) const;
     float decayed(float priority, int64_t birth) const;
     void compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const;
     void read_run(int64_t first, int64_t n, float* priorities_out) const;
     void compute_run(int64_t first, int64_t n, float* leaves_out) const;
+    void decay_run(int64_t first, int64_t n, float priority, float* leaves_out) const;
     void clear_dead(int64_t first, int64_t n, float* leaves) const;
     void write_leaves();
     int64_t set_ranks(int64_t n, const int64_t* slots);
