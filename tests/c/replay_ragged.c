@@ -368,13 +368,14 @@ static void files(int64_t n_envs, int32_t stores_next, int32_t compression) {
 }
 
 /*
- * Rows of shortest .. longest tokens. Once every slot has been overwritten four times, they take at most `percent` of
+ * Rows of shortest .. longest values. Once every slot has been overwritten four times, they take at most `percent` of
  * their values and 16 bytes each, beside chunks for each size and an area that are not full.
  */
-static void memory_follows_what_is_stored(int64_t n_rows, int64_t shortest, int64_t longest, int64_t percent) {
-    enum { MOST_ROWS = 100000, LONGEST = 2000 };
+static void memory_follows_what_is_stored(int32_t dtype, int64_t n_rows, int64_t shortest, int64_t longest,
+                                          int64_t percent) {
+    enum { MOST_ROWS = 400000, LONGEST = 2000 };
     const per_field two[2] = {{.name = "observation", .dtype = PER_FLOAT32},
-                              {.name = "tokens", .dtype = PER_INT32, .max_length = longest}};
+                              {.name = "tokens", .dtype = dtype, .max_length = longest}};
     static int32_t tokens[LONGEST];
     static int64_t lengths[MOST_ROWS];
     per_replay_options options = replay_options(n_rows, 1);
@@ -388,11 +389,11 @@ static void memory_follows_what_is_stored(int64_t n_rows, int64_t shortest, int6
         const float observation = (float)t, reward = 0;
         const uint8_t goes_on = 0;
         const int64_t offsets[2] = {0, n};
-        per_array arrays[2] = {array_of(&observation, PER_FLOAT32), array_of(tokens, PER_INT32)};
+        per_array arrays[2] = {array_of(&observation, PER_FLOAT32), array_of(tokens, dtype)};
         arrays[1].offsets = offsets;
         const per_steps steps = steps_of(1, arrays, NULL, &reward, &goes_on, &goes_on);
         CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
-        stored += 4 * (n - lengths[t % n_rows]);
+        stored += (dtype == PER_UINT8 ? 1 : 4) * (n - lengths[t % n_rows]);
         lengths[t % n_rows] = n;
     }
     const int64_t of_slots = 8 * n_rows; /* allocated at creation */
@@ -624,9 +625,10 @@ int main(void) {
     what_does_not_go_with_it_is_named();
     files(1, 0, 0);
     files(4, 1, 1);
-    memory_follows_what_is_stored(100000, 0, 10, 110);
-    memory_follows_what_is_stored(100000, 0, 40, 110);
-    memory_follows_what_is_stored(20000, 100, 2000, 112);
+    memory_follows_what_is_stored(PER_UINT8, 400000, 0, 20, 110);
+    memory_follows_what_is_stored(PER_INT32, 100000, 0, 10, 110);
+    memory_follows_what_is_stored(PER_INT32, 100000, 0, 40, 110);
+    memory_follows_what_is_stored(PER_INT32, 20000, 100, 2000, 112);
     a_clear_keeps_the_final_observation(0);
     a_clear_keeps_the_final_observation(1);
     loaders_draw_the_same_rows(0);

@@ -16,23 +16,34 @@ constexpr size_t most_prepared_of_slot = 2;
 
 FrameHeap::FrameHeap(int64_t largest_bytes, std::size_t n_largest, const Place& place)
     : most_prepared_(most_prepared_of_slot * static_cast<size_t>(place.capacity)),
-      heap_(sizeof(Block) + static_cast<size_t>(largest_bytes), n_largest, place.limit),
+      heap_(Block::header_bytes(static_cast<size_t>(largest_bytes)) + static_cast<size_t>(largest_bytes), n_largest,
+            place.limit),
       blocks_(array_bytes(place.capacity, sizeof(Block*))),
       by_slot_({blocks_.data(), sizeof(Block*)}, place.part, place.listener) {}
 
-FrameHeap::Block::Block(Block* key, uint32_t n_bytes) : has_key_(key != nullptr), n_holders_(1), n_bytes_(n_bytes) {
-    if (key != nullptr) std::memcpy(static_cast<void*>(this + 1), &key, sizeof key);
+FrameHeap::Block::Block(Block* key, std::size_t n_bytes)
+    : has_key_(key != nullptr), is_long_(is_long(n_bytes)), n_holders_(1), n_bytes_(n_bytes & 0xffff) {
+    const uint32_t number = static_cast<uint32_t>(n_bytes);
+    if (is_long_ != 0) std::memcpy(static_cast<void*>(this + 1), &number, sizeof number);
+    if (key != nullptr) std::memcpy(const_cast<std::byte*>(after_number()), &key, sizeof key);
+}
+
+uint32_t FrameHeap::Block::read_number() const {
+    uint32_t number;
+    std::memcpy(&number, this + 1, sizeof number);
+    return number;
 }
 
 FrameHeap::Block* FrameHeap::Block::key() const {
     Block* key = nullptr;
-    if (has_key_ != 0) std::memcpy(&key, this + 1, sizeof key);
+    if (has_key_ != 0) std::memcpy(&key, after_number(), sizeof key);
     return key;
 }
 
 FrameHeap::Block* FrameHeap::allocate(int64_t n_bytes, Block* key) {
-    const size_t all = sizeof(Block) + (key != nullptr ? sizeof key : 0) + static_cast<size_t>(n_bytes);
-    Block* const block = new (heap_.allocate(all)) Block(key, static_cast<uint32_t>(n_bytes));
+    const size_t n = static_cast<size_t>(n_bytes);
+    const size_t all = Block::header_bytes(n) + (key != nullptr ? sizeof key : 0) + n;
+    Block* const block = new (heap_.allocate(all)) Block(key, n);
     hold(key);
     return block;
 }

@@ -30,28 +30,39 @@ class FrameHeap {
         HeapLimit& limit;
     };
 
-    // A frame in memory: this header, the address of the key if the frame was packed with one, and the bytes.
+    // A frame in memory: this header, for a long frame the number of its bytes, the address of the key if the frame was
+    // packed with one, and the bytes.
     class Block {
      public:
         uint32_t n_holders() const { return n_holders_; }
         // The block by which this one was packed, which it holds. NULL: the bytes are all there is.
         Block* key() const;
-        std::span<const std::byte> bytes() const { return {after_key(), n_bytes_}; }
-        std::byte* bytes_to_write() { return const_cast<std::byte*>(after_key()); }
+        std::span<const std::byte> bytes() const {
+            return {after_number() + (has_key_ != 0 ? sizeof(Block*) : 0), n_bytes()};
+        }
+        std::byte* bytes_to_write() { return const_cast<std::byte*>(bytes().data()); }
 
      private:
         friend class FrameHeap;
-        Block(Block* key, uint32_t n_bytes);
+        Block(Block* key, std::size_t n_bytes);
+        static std::size_t header_bytes(std::size_t n_bytes) {
+            return sizeof(Block) + (is_long(n_bytes) ? sizeof(uint32_t) : 0);
+        }
+        static bool is_long(std::size_t n_bytes) { return n_bytes >= uint32_t{1} << 16; }
 
-        const std::byte* after_key() const {
-            return reinterpret_cast<const std::byte*>(this + 1) + (has_key_ != 0 ? sizeof(Block*) : 0);
+        std::size_t n_bytes() const { return is_long_ != 0 ? read_number() : n_bytes_; }
+        uint32_t read_number() const;
+        const std::byte* after_number() const {
+            return reinterpret_cast<const std::byte*>(this + 1) + (is_long_ != 0 ? sizeof(uint32_t) : 0);
         }
 
         uint32_t has_key_ : 1;
-        uint32_t n_holders_ : 31;
-        uint32_t n_bytes_;
+        uint32_t is_long_ : 1;
+        uint32_t n_holders_ : 14;
+        uint32_t n_bytes_ : 16;  // unless it is long
     };
-    static constexpr uint32_t most_holders = uint32_t{1} << 30;
+    // Of the frames of a key. A few more may hold a block while a file is written.
+    static constexpr uint32_t most_holders = uint32_t{1} << 13;
 
     virtual ~FrameHeap() = default;
 
