@@ -20,15 +20,23 @@ namespace {
 constexpr int64_t units_of_row = int64_t{1} << 32;
 constexpr int64_t max_carry = int64_t{1} << 40;
 
-// The arrays of a batch from row `first` on, without weights and probabilities, which are those of the mixture. Those
-// with rows of any length only tell their totals at first.
-class BatchFrom {
+// The rows of one source in a batch: `count` of them from row `first` on. The draw does not write weights and
+// probabilities, which are those of the mixture. Arrays with rows of any length only tell their totals at first.
+class PartOfBatch {
  public:
     // `memory` must outlive this object.
-    BatchFrom(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t first,
-              std::pmr::memory_resource& memory)
-        : fields_(&memory), next_fields_(&memory), ragged_(&memory), batch_(batch) {
-        batch_.weights = batch_.probabilities = nullptr;
+    PartOfBatch(const per_sample_options& options, const per_batch& batch, const Fields& fields,
+                const per_replay_options& buffer, int64_t first_row, int64_t n_rows, std::pmr::memory_resource& memory)
+        : sample(resolve_sample_options(options, std::max<int64_t>(n_rows, 1), buffer)),
+          first(first_row),
+          count(n_rows),
+          shape{n_rows, buffer.sequence_length > 0 ? buffer.burn_in + buffer.sequence_length : 0, sample.n_step},
+          fields_(&memory),
+          next_fields_(&memory),
+          ragged_(&memory) {
+        per_batch& own = sample.batch;
+        own = batch;
+        own.weights = own.probabilities = nullptr;
         if (fields.has_ragged()) ragged_.reserve(2 * static_cast<std::size_t>(fields.count()));
         const auto advance_fields = [&](void* const*& arrays, std::pmr::vector<void*>& moved) {
             if (arrays == nullptr) return;
@@ -44,30 +52,24 @@ class BatchFrom {
             }
             arrays = moved.data();
         };
-        advance_fields(batch_.fields, fields_);
-        advance_fields(batch_.next_fields, next_fields_);
-        if (batch_.ids != nullptr) batch_.ids += first;
-        for_each_number(batch_, [&](const char*, auto*& array, bool is_of_steps) {
+        advance_fields(own.fields, fields_);
+        advance_fields(own.next_fields, next_fields_);
+        if (own.ids != nullptr) own.ids += first;
+        for_each_number(own, [&](const char*, auto*& array, bool is_of_steps) {
             if (array != nullptr) array += first * shape.entries_of_place(is_of_steps);
         });
     }
-    BatchFrom(BatchFrom&&) = default;  // vectors keep their arrays, to which batch_ points
+    PartOfBatch(PartOfBatch&&) = default;  // vectors keep their arrays, to which the batch points
 
-    const per_batch& batch() const { return batch_; }
+    ReplaySample sample;
+    const int64_t first;
+    const int64_t count;
+    const BatchShape shape;
 
  private:
     std::pmr::vector<void*> fields_;
     std::pmr::vector<void*> next_fields_;
     std::pmr::vector<per_ragged> ragged_;
-    per_batch batch_;
-};
-
-// The rows of one source in a batch.
-struct PartOfBatch {
-    ReplaySample sample;  // its arrays are those of `arrays`
-    BatchFrom arrays;
-    int64_t first;
-    int64_t count;
 };
 
 // The arrays of a batch with rows of any length, to which the sources write one after the other.
@@ -105,8 +107,7 @@ class JoinedRows {
     const per_batch& batch() const { return batch_; }
 
     // Gives each source its room, once all have chosen their rows. Throws Error with FULL if there is too little.
-    void divide(std::span<const PartOfBatch> parts, const BatchShape& shape) {
-        shape_ = shape;
+    void divide(std::span<const PartOfBatch> parts) {
         for (Array& array : arrays_) array.given.total = 0;
         for (const PartOfBatch& part : parts)
             for_each(part, [](Array& array, const per_ragged& rows) {
@@ -115,7 +116,7 @@ class JoinedRows {
             });
         const Array* full = nullptr;
         for (Array& array : arrays_) {
-            array.rows_of_place = length_of(array.field, shape);
+            array.rows_of_place = length_of(array.field, parts.front().shape);
             array.out.total = array.given.total;
             if (full == nullptr && !has_room(array.given)) full = &array;
         }
@@ -159,7 +160,7 @@ class JoinedRows {
     template <class Visit>
     void for_each(const PartOfBatch& part, const Visit& visit) {
         auto array = arrays_.begin();
-        for_each_ragged(part.sample.batch, fields_, shape_,
+        for_each_ragged(part.sample.batch, fields_, part.shape,
                         [&](per_ragged& rows, const Field&, const std::string&, int64_t) { visit(*array++, rows); });
     }
 
@@ -168,7 +169,6 @@ class JoinedRows {
     std::vector<void*> own_fields_;
     std::vector<void*> own_next_fields_;
     per_batch batch_;
-    BatchShape shape_ = {};
 };
 
 bool are_same(const Field& a, const Field& b) {
@@ -289,15 +289,14 @@ void Mixture::check_source(std::size_t k) const {
 
 // The shares of a batch: without those sources that are empty and give their share to the others.
 Mixture::OfSources<double> Mixture::shares_of_batch() const {
-    OfSources<double> shares = shares_;
+    OfSources<double> shares;
     double total = 0.0;
     for (std::size_t k = 0; k < sources_.size(); ++k) {
         const bool gives_way = sources_[k].when_empty == PER_EMPTY_OTHERS && replays_[k]->backend_->live() == 0;
-        if (gives_way) shares[k] = 0.0;
+        shares[k] = gives_way ? 0.0 : shares_[k];
         total += shares[k];
     }
-    if (total == 0.0) return shares_;
-    for (double& share : shares) share /= total;
+    for (std::size_t k = 0; k < sources_.size(); ++k) shares[k] = total == 0.0 ? shares_[k] : shares[k] / total;
     return shares;
 }
 
@@ -343,18 +342,13 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
     std::pmr::monotonic_buffer_resource memory(on_stack.data(), on_stack.size());
     std::pmr::vector<PartOfBatch> parts(&memory);
     parts.reserve(n);
-    BatchShape shape = {};
     for (std::size_t k = 0; k < n; ++k) {
         const Replay& replay = *replays_[k];
         const per_replay_options& own = replay.options_;
         if (k > 0) check_drawn_batch(joined.batch(), replay.fields_, own);
+        const int64_t first = k == 0 ? 0 : parts[k - 1].first + parts[k - 1].count;
         const auto add_part = [&] {
-            ReplaySample sample = resolve_sample_options(of_parts, std::max<int64_t>(rows[k], 1), own);
-            shape = {batch_size, own.sequence_length > 0 ? own.burn_in + own.sequence_length : 0, sample.n_step};
-            const int64_t first = k == 0 ? 0 : parts[k - 1].first + parts[k - 1].count;
-            BatchFrom arrays(joined.batch(), replay.fields_, shape, first, memory);
-            sample.batch = arrays.batch();
-            parts.push_back({std::move(sample), std::move(arrays), first, rows[k]});
+            parts.emplace_back(of_parts, joined.batch(), replay.fields_, own, first, rows[k], memory);
         };
         if (k == 0)
             add_part();
@@ -368,7 +362,7 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
     at_once(stream, [&] {
         for (std::size_t k = 0; k < n; ++k)
             if (rows[k] > 0) of_source(k, [&] { replays_[k]->backend_->choose_rows(parts[k].sample); });
-        joined.divide(parts, shape);
+        joined.divide(parts);
         OfSources<SourceRows> sources;
         for (std::size_t k = n; k-- > 0;) {  // the rows that were fetched last are most likely still in the cache
             ReplayBackend& backend = *replays_[k]->backend_;

@@ -127,7 +127,8 @@ class PriorityStore {
             visit_dying([&](int64_t first, int64_t n) { lost += tree.mass_of_run(first, n); });
             return tree.keeps_scale(n_born, largest_written, lost);
         };
-        if (!keeps(tree_, leaf_bound(largest_ever_, latest), leaf_bound(largest, latest))) return false;
+        const float of_any = leaf_bound(largest_ever_, latest);
+        if (!keeps(tree_, of_any, largest == largest_ever_ ? of_any : leaf_bound(largest, latest))) return false;
         return !ranks_ || keeps(ranks_->tree(), ranks_->largest_weight(), ranks_->largest_weight());
     }
     // If fewer slots than this lie between two runs, one run over all of them is cheaper.
