@@ -429,3 +429,12 @@ def whole(argument: str, value: Any) -> int:
         return int(ffi.new("int64_t *", operator.index(value))[0])
     except (TypeError, OverflowError) as error:
         raise _not_a_number(argument, value, "int64_t", error) from error
+
+
+def at_least(argument: str, value: object, least: int, most: int | None = None, what: str = "") -> int:
+    """A whole number of that range. `what` describes the largest one in the message."""
+    number = whole(argument, value)
+    if number < least or (most is not None and number > most):
+        allowed = f"{least} and above" if most is None else f"{least} to {most}{what}"
+        raise InvalidArgument(f"{argument} is {number}; allowed: {allowed}")
+    return number

@@ -56,9 +56,7 @@ class GroupSampler(BaseSampler):
     ) -> None:
         super().__init__()
         self._groups, self._authkey, self._task_name = groups, authkey, task_name
-        self._size = _options.whole("n_samples_per_prompt", n_samples_per_prompt)
-        if self._size < 1:
-            raise InvalidArgument(f"n_samples_per_prompt is {self._size}; allowed: 1 and above")
+        self._size = _options.at_least("n_samples_per_prompt", n_samples_per_prompt, 1)
         self._is_connected = isinstance(groups, Groups)
         self._closed: dict[int, int] = {}  # by group: members closed before an error interrupted its sealing
 

@@ -62,9 +62,7 @@ class Replay(TrainerCallback):
 
     def __init__(self, groups: Groups[Any], rollout_func: Callable[..., Any], *, fresh: int | None = None) -> None:
         self.groups, self._rollout_func = groups, rollout_func
-        self._fresh = None if fresh is None else _options.whole("fresh", fresh)
-        if self._fresh is not None and self._fresh < 0:
-            raise InvalidArgument(f"fresh is {fresh}; allowed: 0 and above")
+        self._fresh = None if fresh is None else _options.at_least("fresh", fresh, 0)
         self._leases: list[Lease[Any]] = []  # TRL uses the last one, and has used the others
         self._n_left = 0  # micro-steps that will use the last lease
 

@@ -1,4 +1,4 @@
-"""The file of a ledger: an SQLite database, where each change of the ledger is a transaction."""
+"""The tables of a ledger: an SQLite database in memory, or in a file that only one ledger can have open."""
 
 from __future__ import annotations
 
@@ -13,81 +13,125 @@ import sqlite3
 import struct
 import weakref
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from per._errors import Busy, CorruptFile, InvalidArgument, io_error
+from per._errors import Busy, CorruptFile, Error, InvalidArgument, io_error
 
-Row = tuple[str, object, Sequence[object] | None]
-"""a table, the key of a row, and its other values; None deletes the row"""
-
-# The columns of each table, of which the first one is the key. key, tag, value and cause are JSON.
+# Columns and primary keys. Texts are JSON. An open group has no first, sealed and n_tokens.
 _TABLES = {
-    "facts": ("name", "value"),
-    "groups": ("place", "id", "state", "first", "sealed", "n_tokens", "uses", "priority", "key", "tag"),
-    "payloads": ("place", "contents"),
-    "retired": ("cause", "n"),
+    "ledger": ("options, fields, issued, consumed, draws, version, base", "options"),  # one row
+    "groups": ("id, key, tag, priority, uses, first, sealed, n_tokens", "id"),
+    "answers": ("id, name, member, value", "id, name, member"),  # of sealed groups
+    "retired": ("reason, tag, n", "reason, tag"),
 }
 _SCHEMA = [
-    f"CREATE TABLE {name} ({', '.join(columns)}, checksum, PRIMARY KEY ({columns[0]})) WITHOUT ROWID"
-    for name, columns in _TABLES.items()
+    *(f"CREATE TABLE {name} ({of[0]}, checksum, PRIMARY KEY ({of[1]})) WITHOUT ROWID" for name, of in _TABLES.items()),
+    "CREATE INDEX by_sealing ON groups (sealed)",
+    "CREATE INDEX by_age ON groups (first)",
 ]
+# Leases and the answers of open groups end with the process. INSERT INTO ended ends groups, if they are there.
+_TEMPORARY = """
+CREATE TEMP TABLE unfinished (id, name, member, value, PRIMARY KEY (id, name, member)) WITHOUT ROWID;
+CREATE INDEX temp.by_version ON unfinished (value) WHERE name = 'version_first';
+CREATE TEMP TABLE leases (number, lease);
+CREATE TEMP TABLE leased (id PRIMARY KEY, number);
+CREATE TEMP VIEW ended AS SELECT NULL AS id, NULL AS reason;
+CREATE TEMP TRIGGER ending INSTEAD OF INSERT ON ended BEGIN
+    UPDATE ledger SET consumed = consumed + 1 WHERE EXISTS (SELECT 1 FROM groups WHERE id = new.id AND uses > 0);
+    INSERT INTO retired SELECT new.reason, tag, 1, NULL FROM groups WHERE id = new.id AND uses = 0
+        ON CONFLICT (reason, tag) DO UPDATE SET n = n + 1;
+    DELETE FROM groups WHERE id = new.id;
+    DELETE FROM answers WHERE id = new.id;
+    DELETE FROM unfinished WHERE id = new.id;
+END;
+"""
+
+
+def _checksum(columns: str, row: str = "") -> str:
+    """The expression for the CRC-32 of a row. It calls no code in Python, where Ctrl-C would become an error of SQL."""
+    checksum = "0"
+    for column in columns.split(", "):
+        value = row + column
+        contents = f"CASE typeof({value}) WHEN 'blob' THEN {value} ELSE CAST(quote({value}) AS BLOB) END"
+        checksum = f"crc32({contents}, {checksum})"
+    return checksum
+
+
+for _table, (_columns, _key) in _TABLES.items():
+    for _event in ("INSERT", f"UPDATE OF {_columns}"):
+        _TEMPORARY += f"""
+CREATE TEMP TRIGGER {_table}_{_event[:6]} AFTER {_event} ON main.{_table} BEGIN
+    UPDATE {_table} SET checksum = {_checksum(_columns, "new.")} WHERE ({_key}) = (new.{_key.replace(", ", ", new.")});
+END;"""
+
+# ?1 is the number of values of a sealed group.
+IS_WHOLE = """SELECT (SELECT count(*) FROM answers) = ?1 * (SELECT count(*) FROM groups WHERE sealed IS NOT NULL)
+    AND (SELECT count(*) FROM groups) = issued - consumed - (SELECT coalesce(sum(n), 0) FROM retired) FROM ledger"""
+COUNTS = """SELECT issued, (SELECT count(*) FROM groups WHERE sealed IS NULL),
+    (SELECT count(*) FROM groups WHERE sealed IS NOT NULL) - (SELECT count(*) FROM leased),
+    (SELECT count(*) FROM leased), consumed FROM ledger"""
+# ?1 is the id of a group.
+IS_SEALED = "SELECT sealed IS NOT NULL FROM groups WHERE id = ?1"
+N_CLOSED = "SELECT count(*) FROM unfinished WHERE id = ?1 AND name = 'reward'"
+SEAL = (
+    """UPDATE groups SET
+    first = (SELECT min(value) FROM unfinished WHERE id = ?1 AND name = 'version_first'),
+    n_tokens = (SELECT sum(value) FROM unfinished WHERE id = ?1 AND name = 'n_tokens'),
+    sealed = (SELECT coalesce(max(sealed) + 1, 0) FROM groups) WHERE id = ?1""",
+    "INSERT INTO answers SELECT *, NULL FROM unfinished WHERE id = ?1",
+    "DELETE FROM unfinished WHERE id = ?1",
+)
+# ?1 is max_age. If it is NULL, no group is stale.
+RETIRE_STALE = """INSERT INTO ended
+    SELECT id, '"stale"' FROM groups
+    WHERE first < (SELECT version FROM ledger) - ?1 AND id NOT IN (SELECT id FROM leased)
+    UNION SELECT id, '"stale"' FROM unfinished
+    WHERE name = 'version_first' AND value < (SELECT version FROM ledger) - ?1"""
 
 # A lock of this byte, behind those that SQLite locks, shows that a ledger has the file open. SQLite's own locks belong
 # to the process, which loses them when it closes any descriptor of the file, for instance after copying it.
 _LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0x40000000 + 512, 1, 0)
 
 _CANNOT_OPEN = "unable to open database file"  # or its log
-# SQLite's other texts for errors of the system. All that remain mean that the file is damaged.
+# SQLite's texts for errors of the system. All others mean that the file is damaged.
 _SYSTEM_ERRORS = {
-    "attempt to write a readonly database": errno.EACCES,
     "database or disk is full": errno.ENOSPC,
     "disk I/O error": errno.EIO,
+    _CANNOT_OPEN: errno.EACCES,
 }
 
 
-def _errno_of_opening(path: str) -> int:
-    """Why a file cannot be opened, which SQLite does not say."""
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
-    except OSError as error:
-        return error.errno or errno.EIO
-    return errno.EACCES  # it can: the log cannot
-
-
 @contextlib.contextmanager
-def _about(path: str) -> Iterator[None]:
+def about(path: str) -> Iterator[None]:
     """Turns errors of the system and of SQLite into those of this package."""
     try:
         yield
+    except Error:
+        raise
     except OSError as error:
         raise io_error(f"{path}: {error.strerror}", error.errno, path) from error
     except (OverflowError, sqlite3.DataError) as error:
-        raise InvalidArgument(f"{path}: {error}; allowed for a group: up to 1 GB") from error
-    except UnicodeDecodeError as error:
-        raise CorruptFile(f"{path}: {error}") from error
-    except sqlite3.Error as error:
+        raise InvalidArgument(f"{path}: {error}; allowed for a field of an answer: up to 1 GB") from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         if "locked" in str(error):
             raise Busy(f"{path} is in use by another ledger, here or in another process") from error
-        number = _errno_of_opening(path) if str(error) == _CANNOT_OPEN else _SYSTEM_ERRORS.get(str(error))
+        number = _SYSTEM_ERRORS.get(str(error))
         if number is None:
             raise CorruptFile(f"{path}: {error}") from error
+        if str(error) == _CANNOT_OPEN:
+            with about(path):
+                os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))  # says why, unless it is the log
         raise io_error(f"{path}: {os.strerror(number)}", number, path) from error
 
 
-def _checksum(values: Iterable[object]) -> int:
-    checksum = 0
-    for value in values:
-        checksum = zlib.crc32(value if isinstance(value, bytes) else repr(value).encode(), checksum)
-    return checksum
-
-
-def _connected(path: str) -> sqlite3.Connection:
-    """A connection to an existing file, which locks it at the first statement that reads or writes."""
-    name = f"{pathlib.Path(path).as_uri()}?mode=rw"
+def _connected(path: str | None) -> sqlite3.Connection:
+    """A connection to memory, or to a file that exists, which it locks at the first statement that reads or writes."""
+    name = "file::memory:" if path is None else f"{pathlib.Path(path).as_uri()}?mode=rw"
     connection = sqlite3.connect(name, timeout=0, isolation_level=None, check_same_thread=False, uri=True)
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute("PRAGMA secure_delete = OFF")
+    connection.create_function("crc32", 2, zlib.crc32)
+    for setting in ("locking_mode = EXCLUSIVE", "secure_delete = OFF", "temp_store = MEMORY"):
+        connection.execute(f"PRAGMA {setting}")
     return connection
 
 
@@ -95,116 +139,114 @@ _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
 class Database:
-    """Tables of rows with checksums in an SQLite file. Only one ledger can have it open; a forked child cannot use it.
+    """The tables of a ledger, whose rows have checksums. A forked child cannot use them.
 
     Parameters
     ----------
-    path : str
-    rows : Iterable[Row], optional
-        The rows of a new file. None: opens an existing one.
+    path : str, optional
+        A file that exists. None: memory, with empty tables.
+    is_copy : bool
+        True: the tables of the file are copied to memory.
     """
 
-    def __init__(self, path: str, rows: Iterable[Row] | None = None) -> None:
-        self._connection: sqlite3.Connection | None = None
+    def __init__(self, path: str | None = None, is_copy: bool = False) -> None:
+        self.connection: Any = None
         self._locked: int | None = None  # a descriptor of the file
-        self.path = os.path.realpath(path)  # a relative path ends with the current directory
+        self._end = "is closed"
+        self.path = "the ledger" if path is None else os.path.realpath(path)  # the current directory may change
         _databases.add(self)
         try:
-            if rows is not None:
-                self._create(rows)
-            with _about(self.path):
-                self._lock(self.path)
-                self._connection = _connected(self.path)
-                if [sql for (sql,) in self._connection.execute("SELECT sql FROM sqlite_master")] != _SCHEMA:
-                    raise CorruptFile(f"{self.path} is not a file of per.llm.Groups")
-                for (problem,) in self._connection.execute("PRAGMA integrity_check"):
-                    if problem != "ok":
-                        raise CorruptFile(f"{self.path}: {problem}")
+            with about(self.path):
+                if path is None:
+                    self.connection = _connected(None)
+                    self.connection.executescript(";".join(_SCHEMA))
+                else:
+                    self._open()
+                if is_copy:
+                    memory = _connected(None)
+                    self.connection.backup(memory)
+                    self.close()
+                    self.connection = memory
+                self.connection.executescript(_TEMPORARY)
         except BaseException:
             self.close()  # an exception that is kept keeps this object
             raise
 
-    def _create(self, rows: Iterable[Row]) -> None:
-        """Writes a temporary file and links it to the path, so that the file is complete as soon as it exists."""
-        for name in (self.path, f"{self.path}-wal"):  # the log of a deleted file would be replayed
-            if os.path.lexists(name):
-                raise io_error(f"{name}: {os.strerror(errno.EEXIST)}", errno.EEXIST, name)
-        part = f"{self.path}.{secrets.token_hex(4)}.part"
-        with contextlib.ExitStack() as stack, _about(self.path):
-            for name in (part, f"{part}-wal"):
-                stack.callback(pathlib.Path(name).unlink, missing_ok=True)
-            os.close(os.open(part, os.O_CREAT | os.O_EXCL, 0o666))
-            self._connection = _connected(part)
-            for statement in ("PRAGMA journal_mode = WAL", *_SCHEMA):
-                self._connection.execute(statement)
-            self.write(rows, fsync=True)
-            self.close()
-            os.link(part, self.path)  # an error if another ledger was created meanwhile
-
-    def _lock(self, path: str) -> None:
-        self._locked = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    def _open(self) -> None:
+        """Raises Busy if another ledger has the file, and CorruptFile unless all rows are as they were written."""
+        self._locked = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.fcntl(self._locked, fcntl.F_OFD_SETLK, _LOCK)
         except BlockingIOError:
-            raise Busy(f"{path} is in use by another ledger, here or in another process") from None
+            raise Busy(f"{self.path} is in use by another ledger, here or in another process") from None
+        self.connection = _connected(self.path)
+        execute = self.connection.execute
+        if [sql for (sql,) in execute("SELECT sql FROM sqlite_master")] != _SCHEMA:
+            raise CorruptFile(f"{self.path} is not a file of per.llm.Groups")
+        problems = [text for (text,) in execute("PRAGMA integrity_check") if text != "ok"]
+        for table, (columns, _) in _TABLES.items():
+            if execute(f"SELECT count(*) FROM {table} WHERE checksum IS NOT {_checksum(columns)}").fetchone() != (0,):
+                problems.append(f"rows of {table} are damaged")
+        if problems:
+            raise CorruptFile(f"{self.path}: {problems[0]}")
+        execute("PRAGMA journal_mode = WAL")
+
+    def sql(self, statement: str, *values: object) -> list[Any]:
+        rows: list[Any] = self.connection.execute(statement, values).fetchall()
+        return rows
+
+    def value(self, statement: str, *values: object) -> Any:
+        """The first column of the first row; None without rows."""
+        return next((row[0] for row in self.sql(statement, *values)), None)
+
+    def check_open(self) -> None:
+        """Raises InvalidArgument after close(), and in a forked child."""
+        if self.connection is None:
+            raise InvalidArgument(f"{self.path} {self._end}; allowed: load()")
+
+    def recover(self) -> None:
+        """Rolls back the change that an error or an interrupt ended, for callers that hold the ledger's lock."""
+        self.check_open()
+        if self.connection.in_transaction:
+            self.connection.rollback()
+
+    def save(self, path: str) -> None:
+        """Copies the tables to a file that does not exist yet. It is complete as soon as it does."""
+        path = os.path.realpath(path)
+        for name in (path, f"{path}-wal", f"{path}-journal"):  # SQLite would replay the log of a deleted file
+            if os.path.lexists(name):
+                raise io_error(f"{name}: {os.strerror(errno.EEXIST)}", errno.EEXIST, name)
+        part = f"{path}.{secrets.token_hex(4)}.part"
+        with about(path), contextlib.ExitStack() as stack:
+            stack.callback(pathlib.Path(part).unlink, missing_ok=True)
+            descriptor = os.open(part, os.O_CREAT | os.O_EXCL, 0o666)
+            stack.callback(os.close, descriptor)
+            with contextlib.closing(_connected(part)) as copy:
+                self.connection.backup(copy)
+                copy.execute("VACUUM")
+            os.fsync(descriptor)
+            os.link(part, path)  # an error if another ledger was created meanwhile
 
     def close(self) -> None:
         """Lets other ledgers use the file."""
-        connection, self._connection = self._connection, None
+        connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()
         locked, self._locked = self._locked, None
         if locked is not None:
             os.close(locked)
 
-    def check_open(self) -> None:
-        """Raises InvalidArgument after close()."""
-        if self._connection is None:
-            raise InvalidArgument(f"{self.path} is closed; allowed: load()")
-
     def __del__(self) -> None:
         self.close()  # a connection is part of a reference cycle
 
-    def write(self, rows: Iterable[Row], fsync: bool) -> None:
-        """Replaces and deletes rows, all of them or, after an error, none.
-
-        They outlive the process, and a power failure if they are written with fsync. Otherwise a power failure may
-        bring back an earlier state.
-        """
-        self.check_open()
-        assert self._connection is not None
-        execute = self._connection.execute
-        with _about(self.path):
-            execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
-            execute("BEGIN IMMEDIATE")
-            try:
-                for table, key, values in rows:
-                    if values is None:
-                        execute(f"DELETE FROM {table} WHERE {_TABLES[table][0]} = ?", (key,))
-                    else:
-                        row = (key, *values, _checksum((key, *values)))
-                        execute(f"REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
-                execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    execute("ROLLBACK")
-                raise
-
-    def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
-        """The rows of a table, without checksums. Raises CorruptFile."""
-        assert self._connection is not None
-        with _about(self.path):
-            for *values, checksum in self._connection.execute(f"SELECT * FROM {table}"):
-                if _checksum(values) != checksum:
-                    raise CorruptFile(f"{self.path}: {_TABLES[table][0]} {values[0]!r} of {table} is damaged")
-                yield tuple(values)
-
 
 def _leave_to_parent() -> None:
-    """Forgets the connections in a forked child, without closing them, which would delete the parent's log."""
+    """Forgets connections in a forked child, without closing them, which would delete the parent's logs."""
     for database in list(_databases):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(database._connection))
-        database._connection = None
+        if database.connection is not None:
+            database._end = "belongs to the process from which this one was forked"
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(database.connection))
+        database.connection = None
         database.close()  # its descriptor, of which the parent has its own
 
 

@@ -3,51 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
+import concurrent.futures
 import contextlib
 import dataclasses
 import importlib
-import io
 import itertools
 import json
 import math
 import operator
 import os
+import pickle
 import secrets
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from per import _arrays, _options
+from per import _arrays, _kinds, _options
 from per._errors import Busy, CorruptFile, Error, InvalidArgument, Timeout, kind_of
 from per._handle import constructor
+from per._options import at_least
 from per._waiting import seconds_of
-from per.batch import Batch
+from per.batch import Batch, map_arrays, refuse_method_names
 from per.field import Field, to_c
-from per.llm._database import Database, Row
-from per.llm._state import LEASED, OPEN, SEALED, Indices, Key, Member, State, at_least
-from per.ragged import Ragged
-from per.replay import ReplayBuffer
+from per.llm._database import COUNTS, IS_SEALED, IS_WHOLE, N_CLOSED, RETIRE_STALE, SEAL, Database, about
+from per.ragged import of_tree
 from per.typing import Array, ArrayLike, IntArrayLike, IntLike, Path
 
-Order = Literal["issued", "sealed", "priority"]
+Key = int | str | None
+Indices = npt.NDArray[np.int64]
 
-_LARGEST_REWARD = float(np.finfo(np.float32).max)
-_OWN = ("version_first", "version_last", "reward")  # arrays of batches beside the user's
+_OWN = {"version_first": Field((), "int64"), "version_last": Field((), "int64"), "reward": Field()}  # in each batch
 _RESERVED = ("group", "member", "version", "n_tokens", "observation", *_OWN)
-_LEAST = {
-    "group_size": 1,
-    "capacity": 1,
-    "max_open": 1,
-    "per_version": 1,
-    "max_age": 0,
-    "ahead": 0,
-    "uses": 1,
-    "seed": 0,
+_FROM_1, _FROM_0 = ("group_size", "capacity", "max_open", "per_version", "uses"), ("max_age", "ahead", "seed")
+_ORDERS = {  # conditions and sort keys of the groups that can be drawn
+    "issued": ("id < (SELECT coalesce(min(id), 1 << 62) FROM groups WHERE sealed IS NULL)", "id"),
+    "sealed": ("TRUE", "sealed"),
+    "priority": ("priority > 0", "id"),
 }
+_READY = [("id", "i8"), ("n_tokens", "i8"), ("first", "i8"), ("priority", "f8")]
 
 
 class Counts(NamedTuple):
@@ -82,6 +81,10 @@ class Lease(Generic[Array]):
     batch: Batch[Array]
     """the fields, reward, version_first and version_last, each [B, G]"""
 
+    def __post_init__(self) -> None:
+        for array in (self.groups, self.ages, self.n_tokens, self.probabilities):
+            array.setflags(write=False)
+
     def shares(self, ranks: IntLike) -> list[Indices]:
         """Divides the groups among ranks, about as many tokens for each, without splitting one.
 
@@ -104,17 +107,18 @@ class Lease(Generic[Array]):
 class Groups(Generic[Array]):
     """A ledger of groups: the G answers to one prompt, which a language model is trained on together.
 
-    docs/llm.md has the states, pacing, orders of draws and files.
+    docs/llm.md has the states, pacing, orders of draws and files. Several threads and tasks may use a ledger: each call
+    is atomic, and an error changes nothing.
 
     Parameters
     ----------
     group_size : int
         G, the members of a group.
     fields : Mapping[str, Field], optional
-        Arrays of each member, such as {"tokens": per.Field(None, "int32", max_length=4096)}. They lie in a
-        per.ReplayBuffer, where a group is a sequence of G rows. None: payloads are kept elsewhere.
+        Arrays of each member, such as {"tokens": per.Field(None, "int32", max_length=4096)}. None: payloads are kept
+        elsewhere.
     capacity : int
-        Groups that may be open, sealed or leased at the same time. No stored group is ever overwritten.
+        Groups that may be open, sealed or leased at the same time.
     max_open : int, optional
         Groups that may be open at the same time. None: capacity.
     per_version : int, optional
@@ -124,7 +128,7 @@ class Groups(Generic[Array]):
     max_age : int, optional
         Largest age at which a group is drawn. Older groups are retired, also while open. None: no limit.
     uses : int, default 1
-        Draws until a group is consumed. One that was used becomes consumed, not retired, when it is too old.
+        Draws until a group is consumed. A group that was used is consumed, not retired, when it is too old.
     order : {"issued", "sealed", "priority"}, default "issued"
         The order of draws.
     half_life : float, optional
@@ -134,15 +138,9 @@ class Groups(Generic[Array]):
     arrays : {"numpy", "torch"}, default "numpy"
         The arrays of batches.
     path : Path, optional
-        File of the ledger, which must not exist; load() continues from one. None: nothing is written.
+        File of the ledger, which must not exist; load() continues from one. None: memory only.
     fsync : bool, default False
         True: changes survive a power failure, not just the death of the process.
-
-    Notes
-    -----
-    Several threads and tasks may use a ledger: each call is atomic, and an error changes nothing. Call ack() when the
-    optimiser step is saved. After a crash, unacknowledged groups are available again, because their optimiser step was
-    lost with them.
 
     Examples
     --------
@@ -154,12 +152,8 @@ class Groups(Generic[Array]):
     >>> lease = groups.sample(groups=1)
     >>> lease.batch.reward.tolist(), lease.batch.tokens.padded().tolist()
     ([[1.0, 0.0]], [[[2, 0], [1, 1]]])
-    >>> groups.ack(lease)
-    >>> groups.advance()
-    1
+    >>> groups.ack(lease, version=1)
     """
-
-    _database: Database | None
 
     def __init__(
         self,
@@ -172,53 +166,63 @@ class Groups(Generic[Array]):
         ahead: IntLike = 0,
         max_age: IntLike | None = None,
         uses: IntLike = 1,
-        order: Order = "issued",
+        order: Literal["issued", "sealed", "priority"] = "issued",
         half_life: float | None = None,
         seed: IntLike = 0,
         arrays: Literal["numpy", "torch"] = "numpy",
         path: Path | None = None,
         fsync: bool = False,
     ) -> None:
-        own: dict[str, Any] = {"group_size": group_size, "capacity": capacity, "per_version": per_version}
-        own |= {"max_open": capacity if max_open is None else max_open, "max_age": max_age, "ahead": ahead}
-        own |= {"uses": uses, "seed": seed, "order": order, "arrays": arrays, "fsync": _options.flag("fsync", fsync)}
-        for name, least in _LEAST.items():
+        own: dict[str, Any] = {key: it for key, it in locals().items() if key not in ("self", "fields", "path")}
+        own["max_open"] = capacity if max_open is None else max_open
+        for name in _FROM_1 + _FROM_0:
             if own[name] is not None or name not in ("per_version", "max_age"):
-                own[name] = at_least(name, own[name], least)
-        for name, choices in (("order", ("issued", "sealed", "priority")), ("arrays", ("numpy", "torch"))):
-            if own[name] not in choices:
-                raise InvalidArgument(f"{name} is {own[name]!r}; allowed: {', '.join(map(repr, choices))}")
+                own[name] = at_least(name, own[name], least=int(name in _FROM_1))
+        if order not in _ORDERS:
+            raise InvalidArgument(f"order is {order!r}; allowed: {', '.join(map(repr, _ORDERS))}")
+        own |= {"arrays": _kinds.kind_of(arrays, "cpu", ("numpy", "torch")), "fsync": _options.flag("fsync", fsync)}
         own["half_life"] = None if half_life is None else _options.real("half_life", half_life)
         if half_life is not None and not 0 < own["half_life"] < math.inf:
             raise InvalidArgument(f"half_life is {half_life}; allowed: finite numbers above 0")
-        to_c(fields or {})
-        for name, field in (fields or {}).items():
-            if name in _RESERVED or field.role not in (None, "plain"):
-                raise InvalidArgument(f"field {name} is an observation or state, or is reserved; allowed: others")
+        fields = {} if fields is None else fields
+        to_c(fields)
+        refuse_method_names(fields)
+        for name, field in fields.items():
+            if name.split(".")[0] in _RESERVED or field.role not in (None, "plain") or field.stack not in (None, 1):
+                raise InvalidArgument(f"field {name} is an observation or state, stacked or reserved; allowed: others")
             if field.dtype == "bfloat16":
                 raise InvalidArgument(f"field {name} is of bfloat16; allowed: dtypes of numpy, such as float16")
-        self._begin(own, fields or {})
+        described = {name: dataclasses.asdict(field) for name, field in fields.items()}
+        database = Database()
+        database.sql("INSERT INTO ledger VALUES (?, ?, 0, 0, 0, 0, 0, NULL)", json.dumps(own), json.dumps(described))
         if path is not None:
-            self._database = Database(os.fsdecode(_options.path(path)), self._contents())
+            database.save(name := os.fsdecode(_options.path(path)))
+            database = Database(name)
+        self._begin(database)
 
-    def _begin(self, own: dict[str, Any], fields: Mapping[str, Field]) -> None:
-        """Sets up an empty ledger, in memory."""
-        self._own, self._state, self._database = own, State(own), None
-        self._rows: ReplayBuffer[Any] = ReplayBuffer(
-            (own["group_size"] + 2) * own["capacity"],  # a place is a lane
-            {"group": Field((), "int8", role="observation"), **dict.fromkeys(_OWN[:2], Field((), "int64")), **fields},
-            n_envs=own["capacity"],
-            sequence_length=own["group_size"],
-            prioritization="uniform",
-            arrays=own["arrays"],
-        )
-        self._fields = {name: field for name, field in self._rows.fields.items() if name not in ("group", *_OWN)}
-        self._ragged = {name for name, field in self._fields.items() if field.max_length is not None}
-        self._next_lease = secrets.randbits(62)  # random, so that no lease is mistaken for one from before a restore
-        self._is_whole = True
-        self._process = os.getpid()
-        self._lock = threading.Condition()
-        self._waiters: set[asyncio.Future[None]] = set()
+    def _begin(self, database: Database) -> None:
+        """Continues with the tables of a database, in which leased groups are sealed, and open ones have no answers."""
+        self._database, self._sql, self._value = database, database.sql, database.value
+        self._lock = threading.RLock()
+        self._waiters: set[concurrent.futures.Future[None]] = set()
+        try:
+            facts = self._sql("SELECT options, fields FROM ledger") or [('{"group_size": 0}', "{}")]
+            self._options, fields = map(json.loads, facts[0])
+            n_values = self._options["group_size"] * (len(fields) + len(_OWN) + 1)  # of a sealed group
+            if self._value(IS_WHOLE, n_values) != 1:
+                raise CorruptFile(f"{database.path}: rows are missing")
+            self._fields = {name: Field(**field) for name, field in fields.items()}
+            sizes = {name: np.dtype(field.dtype).itemsize for name, field in self._fields.items()}
+            self._n_bytes = {name: size * math.prod(self._fields[name].value_shape) for name, size in sizes.items()}
+            self._sql(f"PRAGMA synchronous = {'FULL' if self._options['fsync'] else 'NORMAL'}")
+            condition, self._sort_key = _ORDERS[self._options["order"]]
+            ready = f"sealed IS NOT NULL AND id NOT IN (SELECT id FROM leased) AND {condition}"
+            self._sql(f"CREATE TEMP VIEW ready AS SELECT * FROM groups WHERE {ready}")
+            with self._changing():
+                self._retire_stale()
+        except BaseException:
+            database.close()
+            raise
 
     def reserve(self, k: IntLike | None = None, *, keys: Sequence[Key] | None = None, tag: str = "") -> list[int]:
         """Admits groups for generation. Returns their ids, numbered from 0.
@@ -245,10 +249,15 @@ class Groups(Generic[Array]):
         if not isinstance(tag, str):
             raise InvalidArgument(f"tag is {tag!r}; allowed: str")
         self._allowed_room("k", len(names))
-        with self._changing() as state:
-            if len(names) > state.room():
-                raise Busy(f"k is {len(names)}; allowed at this moment: up to {state.room()} ({state})")
-            return state.admit(names, tag)
+        with self._changing():
+            if len(names) > (room := self.room):
+                raise Busy(f"k is {len(names)}; allowed at this moment: up to {room} ({self})")
+            first = self._value("SELECT issued FROM ledger")
+            self._sql("UPDATE ledger SET issued = issued + ?", len(names))
+            for group, key in enumerate(names, first):
+                row = group, json.dumps(key), json.dumps(tag)
+                self._sql("INSERT INTO groups VALUES (?, ?, ?, 1.0, 0, NULL, NULL, NULL, NULL)", *row)
+            return list(range(first, first + len(names)))
 
     def append(self, group: IntLike, member: IntLike, *, version: IntLike | None = None, **fields: ArrayLike) -> bool:
         """Adds a piece of an answer: rows of any length grow by it, other fields are replaced.
@@ -257,20 +266,15 @@ class Groups(Generic[Array]):
 
         Parameters
         ----------
-        group : int
-            Id of the group.
-        member : int
-            Place of the answer in its group, 0 to G - 1.
+        group, member : int
+            Id of the group, and place of the answer in it, 0 to G - 1.
         version : int, optional
             The policy that generated the piece. None: the current one.
         **fields : ArrayLike
             The values of the piece, by field.
         """
-        with self._changing() as state:
-            number, place, grown = self._given(state, group, member, version, fields)
-            if grown is not None:
-                self._put(state, number, place, grown)
-            return number in state.names
+        with self._changing():
+            return self._add(group, member, version, fields, {}) is not None
 
     def close(
         self,
@@ -288,29 +292,24 @@ class Groups(Generic[Array]):
 
         Parameters
         ----------
-        group : int
-            Id of the group.
-        member : int
-            Place of the answer in its group, 0 to G - 1.
+        group, member : int
+            As for append().
         reward : float
             Reward of the answer.
         version : int, optional
-            The policy that generated the last piece. None: the current one.
+            As for append().
         n_tokens : int, optional
             Length of the answer for sample(tokens=...). None: that of the field `tokens`, 0 without one.
         **fields : ArrayLike
             The last piece, or all values, by field.
         """
-        value = _options.real("reward", reward)
-        if not abs(value) <= _LARGEST_REWARD:
-            raise InvalidArgument(f"reward is {value}; allowed: finite numbers of float32")
-        with self._changing() as state:
-            number, place, ended = self._given(state, group, member, version, fields)
-            if ended is None:
-                return False
-            count = None if n_tokens is None else at_least("n_tokens", n_tokens, 0, 2**31 - 1)
-            self._put(state, number, place, ended.closed(value, count, self._fields))
-            return number in state.names and number not in state.members
+        own = {"reward": _options.real("reward", reward)}
+        if not abs(own["reward"]) <= float(np.finfo(np.float32).max):
+            raise InvalidArgument(f"reward is {own['reward']}; allowed: finite numbers of float32")
+        if n_tokens is not None:
+            own["n_tokens"] = at_least("n_tokens", n_tokens, 0, 2**31 - 1)
+        with self._changing():
+            return bool(self._add(group, member, version, fields, own))
 
     def fail(self, group: IntLike, reason: str = "failed") -> None:
         """Retires an open or sealed group. Nothing happens if it has ended. A leased group is an error.
@@ -324,13 +323,11 @@ class Groups(Generic[Array]):
         reason : str, default "failed"
             Such as "failed", "filtered" or "aborted". counts() has the numbers by reason.
         """
-        with self._changing() as state:
-            number = self._issued_id(group)
-            if number in state.names:
-                place = state.place_of(number)
-                if state.places["state"][place] == LEASED:
-                    raise InvalidArgument(f"group is {number}, which is leased; allowed: open and sealed groups")
-                state.end([place], str(reason))
+        with self._changing():
+            number = self._issued(group)
+            if self._sql("SELECT id FROM leased WHERE id = ?", number):
+                raise InvalidArgument(f"group is {number}, which is leased; allowed: open and sealed groups")
+            self._sql("INSERT INTO ended VALUES (?, ?)", number, json.dumps(str(reason)))
 
     def sample(self, groups: IntLike | None = None, *, tokens: IntLike | None = None) -> Lease[Array]:
         """Leases groups to a learner. Give one of the two arguments.
@@ -344,23 +341,27 @@ class Groups(Generic[Array]):
         tokens : int, optional
             Takes whole groups until the next one would exceed this number of tokens.
         """
-        with self._changing() as state:
-            chosen, probabilities = state.chosen(groups, tokens)
-            if chosen is None:
+        with self._changing():
+            drawn = self._drawn(groups, tokens)
+            if drawn is None:
                 asked = f"groups is {groups}" if tokens is None else f"tokens is {tokens}"
-                raise Busy(f"{asked}; too few groups are ready ({state})")
-            places = state.places[chosen]
-            rows = self._rows.get_windows(places["row"])
-            batch: Batch[Array] = Batch({name: rows[name] for name in (*self._fields, *_OWN)})
-            ids, n_tokens = places["id"].copy(), places["n_tokens"].copy()
-            keys = tuple(state.names[group][0] for group in ids.tolist())
-            ages = state.numbers["version"] - places["first"]
-            for shared in (ids, n_tokens, ages, probabilities):  # with the ledger's copy of the lease
-                shared.setflags(write=False)
-            lease = Lease(self._next_lease, state.draw(), ids, keys, ages, n_tokens, probabilities, batch)
-            state.places["state"][chosen] = LEASED
-            state.leases[lease.number] = dataclasses.replace(lease, batch=Batch({}))
-            self._next_lease += 1
+                raise Busy(f"{asked}; too few groups are ready ({self})")
+            ids = [group for group, _, _ in drawn]
+            rows = [self._sql("SELECT key, version - first FROM groups, ledger WHERE id = ?", id)[0] for id in ids]
+            lease: Lease[Array] = Lease(
+                secrets.randbits(62),  # so that no lease is mistaken for one from before a restore
+                self._draw(),
+                np.array(ids),
+                tuple(json.loads(key) for key, _ in rows),
+                np.array([age for _, age in rows]),
+                np.array([n for _, n, _ in drawn]),
+                np.array([p for _, _, p in drawn]),
+                self._batch(ids),
+            )
+            known = pickle.dumps(dataclasses.replace(lease, batch=Batch({})))
+            self._sql("INSERT INTO leases VALUES (?, ?)", lease.number, known)
+            for group in ids:
+                self._sql("INSERT INTO leased VALUES (?, ?)", group, lease.number)
             return lease
 
     def ack(self, lease: Lease[Array], *, version: IntLike | None = None) -> None:
@@ -373,15 +374,14 @@ class Groups(Generic[Array]):
         version : int, optional
             Also advances to this version, in the same step. None: the version stays.
         """
-        with self._changing() as state:
-            ended = self._end(state, lease)
-            state.numbers["draws"] = max(state.numbers["draws"], ended.draw + 1)
-            number = state.numbers["version"]
-            for place in map(state.place_of, ended.groups.tolist()):
-                state.places["uses"][place] += 1
-                if state.places["uses"][place] == self._own["uses"]:
-                    state.end([place])
-            state.advance(number if version is None else at_least("version", version, number))
+        with self._changing():
+            ended = self._taken_back(lease)
+            self._sql("UPDATE ledger SET draws = max(draws, ?)", ended.draw + 1)
+            for group in ended.groups.tolist():
+                self._sql("UPDATE groups SET uses = uses + 1 WHERE id = ?", group)
+                used_up = "INSERT INTO ended SELECT id, NULL FROM groups WHERE id = ? AND uses = ?"
+                self._sql(used_up, group, self._options["uses"])
+            self._advance(version, 0)
 
     def release(self, lease: Lease[Array]) -> None:
         """Ends a lease whose groups were not used. They can be drawn again unless they are too old by now.
@@ -391,14 +391,14 @@ class Groups(Generic[Array]):
         lease : Lease
             What sample() returned.
         """
-        with self._changing() as state:
-            self._end(state, lease)
-            state.retire_stale()
+        with self._changing():
+            self._taken_back(lease)
+            self._retire_stale()
 
     def leases(self) -> list[Lease[Array]]:
         """The leases that have not ended, without their batches: release() those of a learner that died."""
-        with self._lock:
-            return list(self._state.leases.values())
+        with self._locked():
+            return [pickle.loads(lease) for (lease,) in self._sql("SELECT lease FROM leases ORDER BY rowid")]
 
     def update_priorities(self, groups: IntArrayLike, priorities: ArrayLike) -> None:
         """Sets the priorities of groups, which begin with 1. Groups that ended are ignored.
@@ -413,13 +413,11 @@ class Groups(Generic[Array]):
         ids = _arrays.as_int64(groups, "groups").tolist()
         values = _arrays.as_float(priorities, "priorities", np.float64).reshape(-1)
         if len(ids) != len(values) or not (np.isfinite(values) & (values >= 0)).all():
-            raise InvalidArgument(
-                f"priorities is {values}; allowed: a finite number >= 0 for each of {len(ids)} groups"
-            )
-        with self._changing() as state:
-            for number, priority in zip(map(self._issued_id, ids), values.tolist(), strict=True):
-                if number in state.names:
-                    state.places["priority"][state.place_of(number)] = priority
+            allowed = f"a finite number >= 0 for each of {len(ids)} groups"
+            raise InvalidArgument(f"priorities is {values}; allowed: {allowed}")
+        with self._changing():
+            for group, priority in zip(ids, values.tolist(), strict=True):
+                self._sql("UPDATE groups SET priority = ? WHERE id = ?", priority, self._issued(group))
 
     def advance(self, version: IntLike | None = None) -> int:
         """Sets the version of the policy, retires groups that are too old for it, and returns it.
@@ -429,58 +427,64 @@ class Groups(Generic[Array]):
         version : int, optional
             The current one or a later one. None: the next one.
         """
-        with self._changing() as state:
-            current = state.numbers["version"]
-            state.advance(current + 1 if version is None else at_least("version", version, current))
-            return state.numbers["version"]
+        with self._changing():
+            return self._advance(version, 1)
 
     @property
     def version(self) -> int:
         """The version of the policy, 0 at first."""
-        return self._state.numbers["version"]
+        with self._locked():
+            return int(self._value("SELECT version FROM ledger"))
 
     @property
     def room(self) -> int:
         """Number of groups that reserve() allows at this moment."""
-        return self._state.room()
+        with self._locked():
+            it, own, version = self.counts(), self._options, self._value("SELECT version - base FROM ledger")
+        room: int = min(own["capacity"] - it.open - it.sealed - it.leased, own["max_open"] - it.open)
+        if own["per_version"] is not None:
+            room = min(room, (version + 1 + own["ahead"]) * own["per_version"] - it.issued + it.retired)
+        return max(room, 0)
 
     def missing(self) -> dict[int, Key]:
         """The open groups and their keys. After load() their answers must be generated from the beginning."""
-        state = self._state
-        return {group: state.names[group][0] for group in state.members}
+        with self._locked():
+            rows = self._sql("SELECT id, key FROM groups WHERE sealed IS NULL ORDER BY id")
+            return {group: json.loads(key) for group, key in rows}
 
     def counts(self) -> Counts:
         """Numbers of groups by state."""
-        state = self._state
-        _, n_open, sealed, leased = state.counts()
-        issued, consumed, retired = state.numbers["issued"], state.numbers["consumed"], dict(state.retired)
-        return Counts(issued, n_open, sealed, leased, consumed, sum(retired.values()), retired)
+        with self._locked():
+            numbers, rows = self._sql(COUNTS)[0], self._sql("SELECT reason, tag, n FROM retired")
+        retired = {(json.loads(reason), json.loads(tag)): n for reason, tag, n in rows}
+        return Counts._make([*numbers, sum(retired.values()), retired])
+
+    def __str__(self) -> str:
+        try:
+            with self._locked():
+                it, version = self.counts(), self.version
+        except Error as error:
+            return str(error)
+        return f"version {version}, {it.open} groups open, {it.sealed} sealed, {it.leased} leased"
 
     def __repr__(self) -> str:
-        return f"per.llm.Groups({self._own['group_size']}, {self._state})"
+        return f"per.llm.Groups({self._options['group_size']}, {self})"
 
     async def wait(self, groups: IntLike | None = None, *, tokens: IntLike | None = None, room: IntLike = 0) -> None:
         """Waits until sample() with these arguments, and reserve() of `room` groups, would succeed.
 
         Parameters
         ----------
-        groups : int, optional
-            Number of groups to sample.
-        tokens : int, optional
-            In place of groups: the number of tokens to sample. None for both: only `room` is waited for.
+        groups, tokens : int, optional
+            As for sample(). None for both: only `room` is waited for.
         room : int, default 0
             Number of groups to reserve.
         """
-        while True:
-            with self._locked():
-                if self._is_ready(groups, tokens, room):
-                    return
-                future = asyncio.get_running_loop().create_future()
-                self._waiters.add(future)
+        while (change := self._waiter(groups, tokens, room)) is not None:
             try:
-                await future
+                await asyncio.wrap_future(change)
             finally:
-                self._waiters.discard(future)
+                self._waiters.discard(change)
 
     def wait_blocking(
         self,
@@ -494,37 +498,35 @@ class Groups(Generic[Array]):
 
         Parameters
         ----------
-        groups : int, optional
-            Number of groups to sample.
-        tokens : int, optional
-            In place of groups: the number of tokens to sample. None for both: only `room` is waited for.
+        groups, tokens : int, optional
+            As for wait().
         room : int, default 0
-            Number of groups to reserve.
+            As for wait().
         timeout : float, optional
             Seconds to wait. None: no limit.
         """
-        seconds = min(seconds_of(timeout), threading.TIMEOUT_MAX)
-        with self._locked():
-            if not self._lock.wait_for(lambda: self._is_ready(groups, tokens, room), seconds):
-                raise Timeout(f"timeout is {timeout}; not ready yet ({self._state})")
+        end = time.monotonic() + seconds_of(timeout)
+        while (change := self._waiter(groups, tokens, room)) is not None:
+            try:
+                change.result(min(max(end - time.monotonic(), 0), threading.TIMEOUT_MAX))
+            except concurrent.futures.TimeoutError:
+                raise Timeout(f"timeout is {timeout}; not ready yet ({self})") from None
+            finally:
+                self._waiters.discard(change)
 
     def state_dict(self) -> dict[str, Any]:
         """The whole ledger as {"checkpoint": uint8[bytes of a file]}, for load(); a tensor if batches have tensors."""
         with self._locked(), tempfile.TemporaryDirectory() as folder:
-            path = f"{folder}/ledger"
-            Database(path, self._contents()).close()
-            contents = np.fromfile(path, np.uint8)
-        is_torch = self._own["arrays"] == "torch"
-        return {"checkpoint": importlib.import_module("torch").from_numpy(contents) if is_torch else contents}
+            self._database.save(path := f"{folder}/ledger")
+            return {"checkpoint": self._as_array(np.fromfile(path, np.uint8))}
 
     def __enter__(self) -> Groups[Array]:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Closes the file, so that another ledger can load it. Later changes and waits are errors."""
+        """Closes the file, so that another ledger can load it. Later calls are errors."""
         with self._lock:
-            if self._database is not None:
-                self._database.close()
+            self._database.close()
             self._wake_all()
 
     @constructor
@@ -540,189 +542,225 @@ class Groups(Generic[Array]):
         source : Path or Mapping[str, Any]
             The path, or the state_dict().
         """
-        if isinstance(source, Mapping):
-            if set(source) != {"checkpoint"}:
-                raise InvalidArgument(f"source has {', '.join(source)}; allowed: what state_dict() returned")
+        groups: Groups[Any] = cls.__new__(cls)
+        if not isinstance(source, Mapping):
+            groups._begin(Database(os.fsdecode(_options.path(source, "source"))))
+        elif set(source) == {"checkpoint"}:
             with tempfile.TemporaryDirectory() as folder:
-                path = f"{folder}/state_dict"
-                np.asarray(source["checkpoint"], np.uint8).tofile(path)
-                groups: Groups[Any] = cls.load(path)
-                groups.__exit__()
-            groups._database = None
-            return groups
-        groups = cls.__new__(cls)
-        database = Database(os.fsdecode(_options.path(source, "source")))
-        try:
-            groups._restore(database)
-            with groups._changing() as state:
-                state.retire_stale()
-        except BaseException:
-            database.close()
-            raise
+                np.asarray(source["checkpoint"], np.uint8).tofile(path := f"{folder}/state_dict")
+                groups._begin(Database(path, is_copy=True))
+        else:
+            raise InvalidArgument(f"source has {', '.join(source)}; allowed: what state_dict() returned")
         return groups
 
-    # The file.
+    # The lock.
 
-    def _contents(self) -> Iterator[Row]:
-        """The rows of a file that holds this ledger."""
-        fields = {name: dataclasses.asdict(field) for name, field in self._fields.items()}
-        yield "facts", "options", [json.dumps(self._own)]
-        yield "facts", "fields", [json.dumps(fields)]
-        yield from self._state.rows_since(State(self._own, numbers={}), self._payload)
+    @contextlib.contextmanager
+    def _locked(self, is_change: bool = False) -> Iterator[None]:
+        """Holds the lock of an open ledger. Calls within a call, as by a signal handler, can only read."""
+        self._database.check_open()  # the lock of a forked child might never be free
+        is_within = self._lock._is_owned()  # type: ignore[attr-defined]
+        if is_within and is_change:
+            raise Busy("a signal handler or destructor interrupted a call of the ledger; allowed: calls that only read")
+        with self._lock, about(self._database.path):
+            if not is_within:
+                self._database.recover()
+            yield
 
-    def _restore(self, database: Database) -> None:
-        """Sets up a ledger from a file. The checksums match, so a ledger wrote its values."""
-        facts = {name: json.loads(value) for name, value in database.rows("facts")}
-        if len(facts) < 3:
-            raise CorruptFile(f"{database.path}: rows are missing, of facts: {', '.join(facts)}")
-        self._begin(facts["options"], {name: Field(**field) for name, field in facts["fields"].items()})
-        self._database, state, n_payloads = database, self._state, 0
-        state.numbers = facts["numbers"]
-        state.retired.update({tuple(json.loads(cause)): n for cause, n in database.rows("retired")})
-        for place, *row, key, tag in sorted(database.rows("groups"), key=lambda row: row[1]):
-            state.places[place] = (*row, 0)
-            state.names[row[0]] = (json.loads(key), json.loads(tag))
-            if row[1] == OPEN:
-                state.members[row[0]] = state.new_members()
-        for place, payload in database.rows("payloads"):
-            file = io.BytesIO(payload)
-            state.places["row"][place] = self._store(place, (np.load(file) for _ in itertools.count()))
-            n_payloads += 1
-        counts = self.counts()
-        n_stored = counts.issued - counts.open - counts.consumed - counts.retired
-        if not n_stored == counts.sealed == n_payloads:
-            raise CorruptFile(f"{database.path}: rows are missing, of {n_payloads} payloads and {counts}")
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Holds the lock for a transaction, and then wakes all who wait for a change.
 
-    def _payload(self, row: int) -> bytes:
-        """The arrays of a group in the buffer, one after the other in the format of numpy's files."""
-        batch, file = self._rows.get_windows([row]), io.BytesIO()
-        for name in (*_OWN, *self._fields):
-            values = batch[name]
-            for array in (values.values, values.offsets) if isinstance(values, Ragged) else (values[0],):
-                np.save(file, np.asarray(array), allow_pickle=False)
-        return file.getvalue()
+        An error or an interrupt, at whatever line, leaves a transaction that the next call rolls back.
+        """
+        with self._locked(is_change=True):
+            try:
+                self._sql("BEGIN IMMEDIATE")
+                yield
+                self._sql("COMMIT")
+            finally:
+                self._wake_all()
+
+    def _waiter(
+        self, groups: IntLike | None, tokens: IntLike | None, room: IntLike
+    ) -> concurrent.futures.Future[None] | None:
+        """A future that the next change completes; None if wait() is over."""
+        with self._locked():
+            is_ready = self.room >= self._allowed_room("room", room)
+            if groups is not None or tokens is not None:
+                is_ready &= self._drawn(groups, tokens) is not None
+            if is_ready:
+                return None
+            change: concurrent.futures.Future[None] = concurrent.futures.Future()
+            self._waiters.add(change)
+            return change
+
+    def _wake_all(self) -> None:
+        for change in list(self._waiters):
+            with contextlib.suppress(concurrent.futures.InvalidStateError):  # a wait that was cancelled
+                change.set_result(None)
+        self._waiters.clear()
 
     # Changes, for callers that hold the lock.
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Holds the lock of a ledger that is whole, and not a copy in a forked child, where it might never be free."""
-        if os.getpid() != self._process:
-            raise InvalidArgument("the ledger belongs to the process from which this one was forked; allowed: load()")
-        with self._lock:
-            self._check_whole()
-            yield
+    def _add(
+        self, group: object, member: object, version: object, given: Mapping[str, object], ended: Mapping[str, Any]
+    ) -> bool | None:
+        """Adds values to an answer, which ends with a reward. Returns True if the group is sealed, None if it ended."""
+        number, place = self._issued(group), at_least("member", member, 0, self._options["group_size"] - 1)
+        at = current = self.version
+        if version is not None:
+            at = at_least("version", version, 0, current, ", the current one")
+        is_sealed: bool | None = self._value(IS_SEALED, number)
+        if is_sealed is None:
+            return None
+        of_member = "SELECT name, value FROM unfinished WHERE id = ? AND member = ?"
+        values: dict[str, Any] = dict(self._sql(of_member, number, place))
+        if is_sealed or "reward" in values:
+            raise InvalidArgument(f"member is {place}, which is closed in group {number}; allowed: open members")
+        if given or version is not None or not values:
+            values["version_first"] = min(values.get("version_first", at), at)
+            values["version_last"] = max(values.get("version_last", at), at)
+        for name, value in given.items():
+            values[name] = self._packed(name, value, values.get(name, b""))
+        if ended:
+            for name in [name for name in self._fields if name not in values]:
+                if (field := self._fields[name]).default is None:
+                    raise InvalidArgument(f"{name} is missing; needed to close a member: all fields without a default")
+                values[name] = np.full(field.value_shape, field.default, field.dtype).tobytes()
+            n_tokens = len(values["tokens"]) // self._n_bytes["tokens"] if "tokens" in self._fields else 0
+            values |= {"n_tokens": n_tokens, **ended}
+        for name, value in values.items():
+            self._sql("REPLACE INTO unfinished VALUES (?, ?, ?, ?)", number, name, place, value)
+        if self._value(N_CLOSED, number) == self._options["group_size"]:
+            for statement in SEAL:
+                self._sql(statement, number)
+        self._retire_stale()
+        is_sealed = self._value(IS_SEALED, number)
+        return is_sealed
 
-    def _check_whole(self) -> None:
-        if not self._is_whole:
-            raise InvalidArgument("a change of the ledger was interrupted; allowed: load() of its file or a state")
+    def _packed(self, name: str, value: object, before: bytes) -> bytes:
+        """The bytes of a field, after those of earlier pieces."""
+        if name not in self._fields:
+            hint = _options.meant(name, self._fields)
+            raise InvalidArgument(f"{name} is no field{hint}; allowed: {', '.join(self._fields)}")
+        field, (array, code) = self._fields[name], _arrays.as_array(value, name)
+        array = _arrays.widened(array) if code == _arrays.BFLOAT16 else array
+        is_ragged, cast = field.max_length is not None, array.astype(field.dtype)
+        if array.ndim != len(field.shape) or array.shape[is_ragged:] != field.value_shape:
+            raise InvalidArgument(f"{name} has shape {list(array.shape)}; allowed: {list(field.shape)}")
+        can_cast = array.size == 0 or np.can_cast(array.dtype, cast.dtype, "same_kind")
+        if not can_cast or (cast.dtype.kind in "iu" and (cast != array).any()):
+            allowed = f"{cast.dtype}, or numbers that it represents"
+            raise InvalidArgument(f"{name} has dtype {array.dtype}; allowed: {allowed}")
+        packed = (before if is_ragged else b"") + cast.tobytes()
+        if field.max_length is not None and (n := len(packed) // self._n_bytes[name]) > field.max_length:
+            raise InvalidArgument(f"{name} has {n} values; allowed: up to {field.max_length}, its max_length")
+        return packed
 
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[State]:
-        """Holds the lock while a copy of the state is changed, writes it, and wakes all who wait for a change."""
-        with self._locked():
-            state = self._state.copy()
-            try:
-                yield state
-                if self._database is not None and (rows := [*state.rows_since(self._state, self._payload)]):
-                    self._is_whole = False  # until the file and the memory have both changed, or neither
-                    self._database.write(rows, self._own["fsync"])
-                self._state = state
-                self._is_whole = True
-            except Error:
-                self._is_whole = True
-                raise
-            finally:
-                if not self._is_whole and self._database is not None:
-                    self._database.close()  # so that load() can be called
-                self._wake_all()
+    def _retire_stale(self) -> None:
+        """Retires the groups that are too old, unless a learner has them. Without max_age no group is."""
+        self._sql(RETIRE_STALE, self._options["max_age"])
 
-    def _wake_all(self) -> None:
-        self._lock.notify_all()
-        for future in list(self._waiters):
-            with contextlib.suppress(RuntimeError):  # the loop of its task is closed
-                future.get_loop().call_soon_threadsafe(_wake, future)
-        self._waiters.clear()
+    def _advance(self, version: object, step: int) -> int:
+        current = self.version
+        number = at_least("version", current + step if version is None else version, current)
+        self._sql("UPDATE ledger SET version = ?1, base = CASE issued WHEN 0 THEN ?1 ELSE base END", number)
+        self._retire_stale()
+        return number
 
-    def _put(self, state: State, group: int, number: int, member: Member) -> None:
-        """Replaces a member of an open group, and seals the group if that was the last one to be closed."""
-        members = [member if i == number else each for i, each in enumerate(state.members[group])]
-        state.members[group], place = members, state.place_of(group)
-        it = state.places[place]
-        it["first"] = min(each.first for each in members if each.first is not None)
-        if all("reward" in each.values for each in members):
-            arrays = []
-            for name in (*_OWN, *self._fields):
-                rows = [each.values[name] for each in members]
-                arrays += [np.concatenate(rows), *([np.cumsum([0, *map(len, rows)])] * (name in self._ragged))]
-            it["row"], it["state"], it["sealed"] = self._store(place, arrays), SEALED, state.numbers["sealed"]
-            it["n_tokens"] = sum(each.n_tokens for each in members)
-            state.numbers["sealed"] += 1
-            del state.members[group]
-        state.retire_stale()
-
-    def _store(self, place: int, arrays: Iterable[npt.NDArray[Any]]) -> int:
-        """Adds a group to the lane of its place. Returns the id of its first row, to which no state refers yet."""
-        given, size = iter(arrays), self._own["group_size"]
-        values: dict[str, Any] = {
-            name: Ragged(next(given), next(given)) if name in self._ragged else next(given)[:, None]
-            for name in (*_OWN, *self._fields)
-        }
-        is_end = np.arange(size)[:, None] == size - 1
-        ends = {"terminated": is_end, "truncated": False, "next_mask": ~is_end}
-        ids = self._rows.extend(group=np.zeros((size, 1), np.int8), env_ids=[place], **ends, **values)
-        return int(ids[0, 0])
-
-    def _end(self, state: State, lease: Lease[Array]) -> Lease[Array]:
+    def _taken_back(self, lease: Lease[Array]) -> Lease[Array]:
         """Ends a lease, after which its groups are sealed. Returns the ledger's own copy."""
         if not isinstance(lease, Lease):
             raise InvalidArgument(f"lease is {kind_of(lease)}; allowed: a Lease that sample() returned")
-        known: Lease[Array] | None = state.leases.pop(lease.number, None)
-        if known is None or not np.array_equal(known.groups, lease.groups):
+        known = [it for it in self.leases() if it.number == lease.number and np.array_equal(it.groups, lease.groups)]
+        if len(known) == 0:
             raise InvalidArgument("lease has ended, or is of another ledger; allowed: those of leases()")
-        for group in known.groups.tolist():
-            state.places["state"][state.place_of(group)] = SEALED
-        return known
+        for table in ("leases", "leased"):
+            self._sql(f"DELETE FROM {table} WHERE number = ?", lease.number)
+        return known[0]
 
-    # Arguments.
+    # Rules, for callers that hold the lock.
 
     def _allowed_room(self, argument: str, value: object) -> int:
-        most = min(self._own["capacity"], self._own["max_open"])
+        most = min(self._options["capacity"], self._options["max_open"])
         return at_least(argument, value, 0, most, ", the smaller of capacity and max_open")
 
-    def _is_ready(self, groups: IntLike | None, tokens: IntLike | None, room: IntLike) -> bool:
-        self._check_whole()
-        if self._database is not None:
-            self._database.check_open()
-        is_asked = groups is not None or tokens is not None
-        can_sample = not is_asked or self._state.chosen(groups, tokens)[0] is not None
-        return self._state.room() >= self._allowed_room("room", room) and can_sample
-
-    def _issued_id(self, group: object) -> int:
-        number, issued = _options.whole("group", group), self._state.numbers["issued"]
+    def _issued(self, group: object) -> int:
+        number, issued = _options.whole("group", group), self._value("SELECT issued FROM ledger")
         if not 0 <= number < issued:
             raise InvalidArgument(f"group is {number}; allowed: ids that reserve() returned, below {issued}")
         return number
 
-    def _given(
-        self, state: State, group: object, member: object, version: object, fields: Mapping[str, object]
-    ) -> tuple[int, int, Member | None]:
-        """Group, place and member with the arguments of append() or close(). No member if the group has ended."""
-        number, place = self._issued_id(group), at_least("member", member, 0, self._own["group_size"] - 1)
-        at_version = current = state.numbers["version"]
-        if version is not None:
-            at_version = at_least("version", version, 0, current, ", the current one")
-        if number not in state.names:
-            return number, place, None
-        if number not in state.members or "reward" in state.members[number][place].values:
-            raise InvalidArgument(f"member is {place}, which is closed in group {number}; allowed: open members")
-        grown = state.members[number][place].grown(fields, self._fields)
-        if fields or version is not None or grown.first is None:
-            grown.first = at_version if grown.first is None else min(grown.first, at_version)
-            grown.last = max(grown.last, at_version)
-        return number, place, grown
+    # Draws, for callers that hold the lock.
+
+    def _draw(self) -> int:
+        """The least number of a draw that is neither acknowledged nor leased."""
+        used = {lease.draw for lease in self.leases()}
+        return next(draw for draw in itertools.count(int(self._value("SELECT draws FROM ledger"))) if draw not in used)
+
+    def _drawn(self, groups: object, tokens: object) -> list[tuple[int, int, float]] | None:
+        """Id, tokens and P of the groups that sample() would draw, None if too few are ready."""
+        if (groups is None) == (tokens is None):
+            raise InvalidArgument("sample needs groups or tokens, one of the two")
+        if groups is not None:
+            count = at_least("groups", groups, 1, self._options["capacity"], ", the capacity")
+            n_ready = self._value("SELECT count(*) FROM (SELECT 1 FROM ready LIMIT ?)", count)
+            return self._in_order(count) if n_ready == count else None
+        budget, rows, counts = at_least("tokens", tokens, 1), self._in_order(), self.counts()
+        ends = [*itertools.accumulate(n for _, n, _ in rows)]
+        count = bisect.bisect_right(ends, budget)
+        if count == 0 and len(rows) > 0:
+            raise InvalidArgument(f"tokens is {budget}; allowed: {ends[0]} and above, those of group {rows[0][0]}")
+        might_fit = count == len(rows) and (count == 0 or ends[-1] < budget)
+        can_come = count == 0 or counts.open or counts.leased or self.room
+        return None if might_fit and can_come else rows[:count]
+
+    def _in_order(self, most: int | None = None) -> list[tuple[int, int, float]]:
+        """Id, tokens and P of the groups that can be drawn, in the order in which they would be."""
+        if self._options["order"] != "priority":
+            in_order = f"SELECT id, n_tokens, 1.0 FROM ready ORDER BY {self._sort_key} LIMIT ?"
+            return self._sql(in_order, -1 if most is None else most)
+        rows = np.array(self._sql("SELECT id, n_tokens, first, priority FROM ready"), _READY)
+        logs = np.log(rows["priority"])
+        if (half_life := self._options["half_life"]) is not None:
+            with np.errstate(over="ignore"):
+                logs += (rows["first"] - rows["first"].max(initial=0)) / half_life * math.log(2)
+        logs -= logs.max(initial=-math.inf)
+        # The smallest of exponential variates, each divided by its weight, is the draw with P(i), and those that follow
+        # are draws without replacement. The seed, the number of the draw and the id determine a variate, so that a draw
+        # that is made again, after a crash or a release, is the same.
+        variates = _uniform(np.random.PCG64([self._options["seed"], self._draw()]).random_raw(), rows["id"])
+        ranks = np.argsort(np.log(-np.log(variates)) - logs)[:most]
+        weights = np.exp(logs)
+        least = np.finfo(np.float64).tiny  # so that P.min() / P is a number
+        rows["priority"] = np.maximum(weights / weights.sum(), least)
+        drawn: list[tuple[int, int, float]] = rows[["id", "n_tokens", "priority"]][ranks].tolist()
+        return drawn
+
+    def _batch(self, groups: Sequence[int]) -> Batch[Array]:
+        columns: dict[str, list[Any]] = {}
+        for group in groups:
+            for name, value in self._sql("SELECT name, value FROM answers WHERE id = ? ORDER BY name, member", group):
+                columns.setdefault(name, []).append(value)
+        shape, arrays = (len(groups), self._options["group_size"]), {}
+        for name, field in self._fields.items():
+            values: Any = np.frombuffer(bytearray().join(columns[name]), field.dtype)
+            if field.max_length is not None:
+                offsets = np.cumsum([0, *map(len, columns[name])]) // self._n_bytes[name]
+                arrays[name] = of_tree(shape, (values.reshape(-1, *field.value_shape), offsets))
+            else:
+                arrays[name] = values.reshape(*shape, *field.value_shape)
+        own = {name: np.array(columns[name], field.dtype).reshape(shape) for name, field in _OWN.items()}
+        return Batch({name: map_arrays(value, self._as_array) for name, value in (arrays | own).items()})
+
+    def _as_array(self, array: npt.NDArray[Any]) -> Any:
+        return importlib.import_module("torch").from_numpy(array) if self._options["arrays"] == "torch" else array
 
 
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _uniform(start: int, ids: Indices) -> npt.NDArray[np.float64]:
+    """A number between 0 and 1 for each id, by SplitMix64 from a random start."""
+    bits = ids.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    return (((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53

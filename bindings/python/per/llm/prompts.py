@@ -20,8 +20,8 @@ Key = TypeVar("Key", int, str)
 class Prompts(Generic[Key]):
     """Draws prompts in proportion to p (1 - p) + epsilon, where p is the rate at which answers to a prompt pass.
 
-    The variance of a reward of 0 or 1 is p (1 - p). A group of answers that all pass or all fail has no advantages, so
-    that nothing is learned from it.
+    The variance of a reward of 0 or 1 is p (1 - p). A group of answers that all pass or all fail teaches nothing.
+    Several threads may use it. A million prompts are drawn from and updated in microseconds, by a per.SumTree.
 
     Parameters
     ----------
@@ -31,10 +31,6 @@ class Prompts(Generic[Key]):
         Keeps prompts that always pass or always fail from being forgotten, 1e-45 to 1.
     seed : int, default 0
         Seed of the draws.
-
-    Notes
-    -----
-    Several threads may use it. A million prompts are drawn from and updated in microseconds, by a per.SumTree.
 
     Examples
     --------
@@ -48,15 +44,13 @@ class Prompts(Generic[Key]):
     def __init__(self, keys: Iterable[Key], *, epsilon: float = 0.01, seed: IntLike = 0) -> None:
         self._keys: list[Key] = list(keys)
         self._places: dict[Key, int] = {key: place for place, key in enumerate(self._keys)}
-        if not self._keys or len(self._places) < len(self._keys):
-            repeated = len(self._keys) - len(self._places)
-            raise InvalidArgument(
-                f"keys has {len(self._keys)} prompts, {repeated} of them repeated; allowed: 1 and above, each once"
-            )
-        self._epsilon, self._seed, self._draws = _options.real("epsilon", epsilon), _options.whole("seed", seed), 0
-        if not 0 < np.float32(self._epsilon) <= 1 or self._seed < 0:
-            raise InvalidArgument(f"epsilon is {epsilon}, seed is {seed}; allowed: 1e-45 to 1, and 0 and above")
-        self._rates = np.full(len(self._keys), 0.5, np.float32)
+        if (n_repeated := len(self._keys) - len(self._places)) or not self._keys:
+            given = f"keys has {len(self._keys)} prompts, {n_repeated} of them repeated"
+            raise InvalidArgument(f"{given}; allowed: 1 and above, each once")
+        self._epsilon, self._seed = _options.real("epsilon", epsilon), _options.at_least("seed", seed, 0)
+        if not 0 < np.float32(self._epsilon) <= 1:
+            raise InvalidArgument(f"epsilon is {epsilon}; allowed: 1e-45 to 1")
+        self._rates, self._draws = np.full(len(self._keys), 0.5, np.float32), 0
         self._lock = threading.Lock()
         self._rebuild()
 
@@ -100,10 +94,8 @@ class Prompts(Generic[Key]):
         k : int
             Number of prompts, at most those that there are.
         """
-        count = _options.whole("k", k)
         with self._lock:
-            if not 0 <= count <= len(self._keys):
-                raise InvalidArgument(f"k is {count}; allowed: 0 to {len(self._keys)}")
+            count = _options.at_least("k", k, 0, len(self._keys))
             random = np.random.PCG64([self._seed, self._draws])
             drawn: list[int] = []
             try:
@@ -122,13 +114,8 @@ class Prompts(Generic[Key]):
         """Everything, for load_state_dict() and torch.save()."""
         with self._lock:
             self._rebuild()
-            return {
-                "keys": list(self._keys),
-                "rates": self._rates.copy(),
-                "epsilon": self._epsilon,
-                "seed": self._seed,
-                "draws": self._draws,
-            }
+            own = {"epsilon": self._epsilon, "seed": self._seed, "draws": self._draws}
+            return {"keys": list(self._keys), "rates": self._rates.copy(), **own}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continues with other prompts.
@@ -151,9 +138,8 @@ class Prompts(Generic[Key]):
         try:
             return np.array([self._places[key] for key in keys], np.int64)
         except KeyError as error:
-            raise InvalidArgument(
-                f"keys has {error.args[0]!r}; allowed: the prompts that were given at first"
-            ) from error
+            allowed = "the prompts that were given at first"
+            raise InvalidArgument(f"keys has {error.args[0]!r}; allowed: {allowed}") from error
 
     def _rebuild(self) -> None:
         """Makes the tree that the rates alone determine. After updates its masses may have another scale."""

@@ -13,21 +13,19 @@ from per._errors import InvalidArgument, Timeout, kind_of
 from per.llm.groups import Groups
 from per.llm.prompts import Prompts
 
+_NAMES = {name for kind in (Groups, Prompts) for name in dir(kind) if name[0] != "_"}
+
 
 class Proxy(BaseProxy):
     """Stands for a Groups or Prompts of another process: all calls and properties of it work as there."""
 
-    _exposed_ = (
-        "__getattribute__",
-        "__len__",
-        *(name for kind in (Groups, Prompts) for name in dir(kind) if name[0] != "_"),
-    )
+    _exposed_ = ("__getattribute__", "__len__", *_NAMES)
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._exposed_:
-            is_call = any(callable(getattr(kind, name, None)) for kind in (Groups, Prompts))
-            return functools.partial(self._call, name) if is_call else self._callmethod("__getattribute__", (name,))
-        raise AttributeError(name)
+        if name not in _NAMES:
+            raise AttributeError(name)
+        is_call = any(callable(getattr(kind, name, None)) for kind in (Groups, Prompts))
+        return functools.partial(self._call, name) if is_call else self._callmethod("__getattribute__", (name,))
 
     def __len__(self) -> int:
         return int(self._call("__len__"))
