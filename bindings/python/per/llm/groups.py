@@ -173,8 +173,9 @@ class Groups(Generic[Array]):
         path: Path | None = None,
         fsync: bool = False,
     ) -> None:
-        own: dict[str, Any] = {key: it for key, it in locals().items() if key not in ("self", "fields", "path")}
-        own["max_open"] = capacity if max_open is None else max_open
+        own: dict[str, Any] = {"group_size": group_size, "capacity": capacity, "per_version": per_version}
+        own |= {"max_open": capacity if max_open is None else max_open, "max_age": max_age, "ahead": ahead}
+        own |= {"uses": uses, "order": order, "seed": seed}
         for name in _FROM_1 + _FROM_0:
             if own[name] is not None or name not in ("per_version", "max_age"):
                 own[name] = at_least(name, own[name], least=int(name in _FROM_1))
