@@ -37,12 +37,12 @@ PER_HOST_DEVICE GatherRow gather_row(const WindowRules& rules, int64_t env, int6
 
     const int64_t last = window.n_steps - 1;
     if (window.bootstrap == last) {  // repeats its own last observation
-        row.next_slot = rules.ring.moved(env, slot, last);
+        row.next_slot = rules.ring.later(env, slot, last);
         row.next_frames_before = static_cast<int32_t>(frames_before(last, wishes.stack, flags_of));
         return row;
     }
     row.next_is_own_array = rules.store_next_observation;
-    row.next_slot = rules.ring.moved(env, slot, row.next_is_own_array ? last : last + 1);
+    row.next_slot = rules.ring.later(env, slot, row.next_is_own_array ? last : last + 1);
     if (wishes.stack > 1)
         row.next_frames_before = static_cast<int32_t>(1 + frames_before(last, wishes.stack - 1, flags_of));
     return row;

@@ -66,7 +66,12 @@ struct Ring {
         const int64_t behind = by_rows.remainder(last) - (slot - env * rows);
         return last - (behind < 0 ? behind + rows : behind);
     }
-    // The slot of the row `distance` after the one in `slot`, -rows < distance < rows.
+    // The slot of the row `distance` after the one in `slot`, 0 <= distance < rows.
+    PER_HOST_DEVICE int64_t later(int64_t env, int64_t slot, int64_t distance) const {
+        const int64_t later = slot + distance;
+        return later - (later < (env + 1) * rows ? 0 : rows);
+    }
+    // The same for -rows < distance < rows.
     PER_HOST_DEVICE int64_t moved(int64_t env, int64_t slot, int64_t distance) const {
         const int64_t first = env * rows;
         const int64_t moved = slot + distance;

@@ -119,8 +119,9 @@ __global__ void __launch_bounds__(n_threads, 1)
 }
 
 // A whole add of few steps of few lanes. It must not be one in which rows wait for their priority (rows_wait()).
+template <class Replay, class Steps>
 __global__ void __launch_bounds__(n_threads, 1)
-    add_at_once_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
+    add_at_once_kernel(const __grid_constant__ Replay replay, const __grid_constant__ Steps steps,
                        const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool rebuilds) {
     PER_SHARED(AtOnceShared, shared);
     clear(shared.change.top);
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     const GridSpan span = grid_span();
     copy_frames(replay, steps, scratch, {span.step - 1 - span.first, span.step});
     if (steps.length > 1) return change_leaves_by_steps(replay, steps, scratch, shared.change);
-    const ChangedLanes<LanesOfSteps> lanes = {{steps}, steps.length};
+    const ChangedLanes<LanesOfSteps<Steps>> lanes = {{steps}, steps.length};
     change_leaves(replay, lanes, shared.change, rebuilds);
     lanes.end(replay);
 }
@@ -187,7 +188,8 @@ __global__ void set_version_kernel(ReplayState* state, int64_t version) {
 }
 
 // The first of the rows first .. end - 1 whose version is at least `least`, or `end`: versions grow along a lane.
-__device__ __forceinline__ int64_t first_of_version(const LaneTask& task, int64_t first, int64_t end, int64_t least) {
+__device__ __forceinline__ int64_t first_of_version(const LaneTask<DeviceReplay>& task, int64_t first, int64_t end,
+                                                    int64_t least) {
     while (first < end) {
         const int64_t middle = first + (end - first) / 2;
         if (task.replay.versions[task.slot(middle)] < least)
@@ -262,6 +264,14 @@ int64_t threads_at_once(const GivenSteps& steps) {
     return std::max(steps.n_lanes * int64_t{warp_size}, (n_units + max_units_of_thread - 1) / max_units_of_thread);
 }
 
+// True if steps have none of what the kernel of PlainSteps leaves out. For a step of one lane that kernel executes 925
+// different instructions, and that of GivenSteps half as many again.
+bool is_plain(const GivenSteps& steps, int64_t n_fields) {
+    return steps.length == 1 && steps.env_ids == nullptr && !steps.has_mask() && !steps.has_next_mask() &&
+           !steps.has_priorities() && !steps.has_casts && n_fields <= max_fields_by_value && steps.rules.stack == 1 &&
+           steps.rules.max_age == no_max_age;
+}
+
 }  // namespace
 
 bool can_add_at_once(const DeviceReplay& replay, const GivenSteps& steps) {
@@ -273,7 +283,12 @@ bool can_add_at_once(const DeviceReplay& replay, const GivenSteps& steps) {
 
 void queue_add_at_once(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
                        int64_t* ids_out, cudaStream_t stream) {
-    queue_change(replay, threads_at_once(steps), stream, add_at_once_kernel, steps, scratch, ids_out);
+    if (is_plain(replay) && is_plain(steps, replay.n_fields))
+        queue_change(replay, threads_at_once(steps), stream, add_at_once_kernel<PlainReplay, PlainSteps>, steps,
+                     scratch, ids_out);
+    else
+        queue_change(replay, threads_at_once(steps), stream, add_at_once_kernel<DeviceReplay, GivenSteps>, steps,
+                     scratch, ids_out);
 }
 
 void queue_add(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch, int64_t* ids_out,
@@ -319,10 +334,10 @@ void queue_fields(int64_t count, const GivenField* fields, GivenField* to, cudaS
 }
 
 void load_add_kernels() {
-    load_kernels(add_at_once_kernel, add_steps_kernel, copy_frames_kernel, change_steps_kernel, cut_lanes_kernel,
-                 change_windows_kernel, set_version_kernel, end_old_rows_kernel, apply_pending_kernel,
-                 set_n_step_kernel, store_kernel<int64_t, max_ids_by_value>,
-                 store_kernel<GivenField, max_fields_by_value>);
+    load_kernels(add_at_once_kernel<PlainReplay, PlainSteps>, add_at_once_kernel<DeviceReplay, GivenSteps>,
+                 add_steps_kernel, copy_frames_kernel, change_steps_kernel, cut_lanes_kernel, change_windows_kernel,
+                 set_version_kernel, end_old_rows_kernel, apply_pending_kernel, set_n_step_kernel,
+                 store_kernel<int64_t, max_ids_by_value>, store_kernel<GivenField, max_fields_by_value>);
 }
 
 }  // namespace per::cuda

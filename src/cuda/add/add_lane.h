@@ -10,11 +10,12 @@
 namespace per::cuda {
 
 // The reason for which the CPU would refuse the whole call, if any. `lane` is the lane after the step.
-__device__ __forceinline__ StepRefusal refusal_of(const StepTask& task, const Lane& lane, const StepInput& step,
+template <class Task>
+__device__ __forceinline__ StepRefusal refusal_of(const Task& task, const Lane& lane, const StepInput& step,
                                                   const StepOutcome& outcome, bool next_unavailable) {
-    const DeviceReplay& replay = task.replay;
+    const auto& replay = task.replay;
     const bool ends = step.terminated || step.truncated;
-    if (ends && replay.autoreset == PER_AUTORESET_SAME_STEP && !task.steps.next_mask.are_given())
+    if (ends && replay.autoreset == PER_AUTORESET_SAME_STEP && !task.steps.has_next_mask())
         return StepRefusal::next_mask;
     if (ends && !step.next_known && !next_unavailable) return StepRefusal::final_observation;
     if (!ends && !step.next_known && task.rules.store_next_observation) return StepRefusal::next_observation;
@@ -27,7 +28,8 @@ __device__ __forceinline__ void count(uint64_t* at, int n) {
     if (lane_of_thread() == 0) atomic_add(at, static_cast<uint64_t>(n));
 }
 
-__device__ __forceinline__ void refuse(StepTask& task, StepRefusal refusal) {
+template <class Task>
+__device__ __forceinline__ void refuse(Task& task, StepRefusal refusal) {
     count(&task.replay.state->errors.n_refused(refusal), 1);
     add_up(task.of_block.rejected_updates);
 }
@@ -41,13 +43,15 @@ struct StepRun {
 };
 
 // The priority of a row that was given none and becomes live at a step.
-__device__ __forceinline__ float otherwise_at(const StepTask& task, int64_t step) {
+template <class Task>
+__device__ __forceinline__ float otherwise_at(const Task& task, int64_t step) {
     return task.steps.rows_wait() ? waiting_since(step) : task.otherwise;
 }
 
 // Counts the invalid priorities of a run's steps, and takes the valid ones into the largest priority. `own_bits` is the
 // priority of the thread's own step, as bits; 0 if no row takes it.
-__device__ __forceinline__ void count_priorities(StepTask& task, const StepGroup& group, const StepRun& run,
+template <class Task>
+__device__ __forceinline__ void count_priorities(Task& task, const StepGroup& group, const StepRun& run,
                                                  uint32_t own_bits, const StepScratch& scratch) {
     if (const int n_bad = __popc(run.bits() & ~group.rated); n_bad != 0) {
         add_up(task.of_block.rejected_updates, static_cast<uint32_t>(n_bad));
@@ -59,7 +63,8 @@ __device__ __forceinline__ void count_priorities(StepTask& task, const StepGroup
 }
 
 // Gives the slot of a new row its version, and a count of draws of 0.
-__device__ __forceinline__ void begin_row(const DeviceReplay& replay, int64_t slot) {
+template <class Replay>
+__device__ __forceinline__ void begin_row(const Replay& replay, int64_t slot) {
     if (replay.times_sampled != nullptr) replay.times_sampled[slot] = 0;
     if (replay.versions != nullptr) replay.versions[slot] = static_cast<int32_t>(replay.state->version);
 }
@@ -68,13 +73,15 @@ __device__ __forceinline__ int32_t count_of(const RowRange& rows) {
     return rows.end > rows.first ? static_cast<int32_t>(rows.end - rows.first) : 0;
 }
 
-__device__ __forceinline__ LaneProgress progress_of(const StepTask& task) {
+template <class Task>
+__device__ __forceinline__ LaneProgress progress_of(const Task& task) {
     return {count_of(task.change.died), count_of(task.change.born)};
 }
 
 // The lane's tail after step `own` of a run. `task.lane` is the lane after the whole run. Call it before write_steps():
 // it reads flags of rows that later steps of the run overwrite.
-__device__ __forceinline__ int64_t tail_in_run(const StepTask& task, const StepRun& run, int own) {
+template <class Task>
+__device__ __forceinline__ int64_t tail_in_run(const Task& task, const StepRun& run, int own) {
     const int64_t n_later = run.count - 1 - own;
     const int64_t oldest = used_end(task.lane, task.rules) - n_later - task.rules.ring.rows;
     const int64_t first = oldest > task.lane.first ? oldest : task.lane.first;
@@ -87,7 +94,8 @@ __device__ __forceinline__ int64_t tail_in_run(const StepTask& task, const StepR
 
 // The lane's progress after step `own` of a run. Call it after write_steps(): the task must have the change of the
 // whole run.
-__device__ __forceinline__ LaneProgress progress_in_run(const StepTask& task, const StepRun& run,
+template <class Task>
+__device__ __forceinline__ LaneProgress progress_in_run(const Task& task, const StepRun& run,
                                                         const StepOutcome& outcome, int own, int64_t tail) {
     LaneProgress progress = progress_of(task);
     const RowRange& died = task.change.died;
@@ -100,9 +108,10 @@ __device__ __forceinline__ LaneProgress progress_in_run(const StepTask& task, co
 }
 
 // Writes the steps without their frames. The thread that read a step writes its row.
-__device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& group, const StepRun& run,
+template <class Task>
+__device__ __forceinline__ void write_steps(Task& task, const StepGroup& group, const StepRun& run,
                                             const StepOutcome& outcome, const StepScratch& scratch) {
-    const DeviceReplay& replay = task.replay;
+    const auto& replay = task.replay;
     const int64_t first_step = group.first + run.first;
     if (outcome.is_cut) cut_lane(task, outcome.cut, otherwise_at(task, first_step));
     const int own = static_cast<int>(lane_of_thread()) - run.first;
@@ -123,7 +132,7 @@ __device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& gro
         begin_row(replay, task.slot(outcome.next_row));
     }
     __syncwarp();
-    if (task.steps.priorities.are_given()) count_priorities(task, group, run, own_bits, scratch);
+    if (task.steps.has_priorities()) count_priorities(task, group, run, own_bits, scratch);
     advance_tail(task);
     make_live(task, outcome.completed, [&](int64_t row) {
         // The last step completes the last row, the step before it the row before that, and so on. The first step
@@ -143,12 +152,13 @@ struct WrittenDown {
 
 // Adds step `first` of the group and the steps that form a run with it, and returns their number. A thread's
 // written.progress comes from the last run that begins at or before its own step, even if that step is not in the run.
-__device__ __forceinline__ int add_run(StepTask& task, const StepGroup& group, int first, const StepScratch& scratch,
-                                       WrittenDown& written) {
+template <class Replay, class Steps>
+__device__ __forceinline__ int add_run(StepTask<Replay, Steps>& task, const StepGroup& group, int first,
+                                       const StepScratch& scratch, WrittenDown& written) {
+    const float reward = Steps::is_single ? group.reward : __shfl_sync(all_lanes, group.reward, first);
     const StepInput step = {has_bit(group.next_known, first), has_bit(group.terminated, first),
-                            has_bit(group.truncated, first), is_as_announced(task, group, first),
-                            __shfl_sync(all_lanes, group.reward, first) != 0.0f};
-    const StepRun run = {first, run_length(task, group, first, step.matches)};
+                            has_bit(group.truncated, first), is_as_announced(task, group, first), reward != 0.0f};
+    const StepRun run = {first, Steps::is_single ? 1 : run_length(task, group, first, step.matches)};
     const bool was_announced = task.lane.state == LaneState::announced && next_takes_row(task.rules);
     Lane lane = task.lane;
     StepOutcome outcome;
@@ -177,7 +187,7 @@ __device__ __forceinline__ int add_run(StepTask& task, const StepGroup& group, i
     __syncwarp();
     write_steps(task, group, run, outcome, scratch);
     if (step.next_known) task.announcing = group.first + first + run.count - 1;
-    if (own >= 0)
+    if (!Steps::is_single && own >= 0)
         written.progress =
             is_in_run && run.count > 1 ? progress_in_run(task, run, outcome, own, tail) : progress_of(task);
     if (!is_in_run) return run.count;
@@ -187,24 +197,30 @@ __device__ __forceinline__ int add_run(StepTask& task, const StepGroup& group, i
     return run.count;
 }
 
-__device__ __forceinline__ void add_group(StepTask& task, const StepGroup& group, const StepScratch& scratch,
-                                          int64_t* ids_out) {
+template <class Replay, class Steps>
+__device__ __forceinline__ void add_group(StepTask<Replay, Steps>& task, const StepGroup& group,
+                                          const StepScratch& scratch, int64_t* ids_out) {
     WrittenDown written = {-1, progress_of(task)};
-    for (uint32_t left = group.given; left != 0;) {
-        const int first = __ffs(static_cast<int>(left)) - 1;
-        const StepRun run = {first, add_run(task, group, first, scratch, written)};
-        left &= ~run.bits();
+    if constexpr (Steps::is_single) {
+        add_run(task, group, 0, scratch, written);
+    } else {
+        for (uint32_t left = group.given; left != 0;) {
+            const int first = __ffs(static_cast<int>(left)) - 1;
+            const StepRun run = {first, add_run(task, group, first, scratch, written)};
+            left &= ~run.bits();
+        }
     }
     const int64_t step = group.first + static_cast<int64_t>(lane_of_thread());
     if (step >= task.steps.length) return;
     const int64_t entry = task.entry(step);
     scratch.entries[entry] = written.taken;
-    scratch.progress[entry] = written.progress;
+    if (!Steps::is_single) scratch.progress[entry] = written.progress;
     if (ids_out == nullptr) return;
     ids_out[entry] = written.taken < 0 ? -1 : task.rules.ring.id(task.env, written.taken >> entry_flag_bits);
 }
 
-__device__ __forceinline__ void add_lane(StepTask& task, const StepScratch& scratch, int64_t* ids_out) {
+template <class Task>
+__device__ __forceinline__ void add_lane(Task& task, const StepScratch& scratch, int64_t* ids_out) {
     for (int32_t first = 0; first < task.steps.length; first += static_cast<int32_t>(warp_size))
         add_group(task, read_steps(task, first), scratch, ids_out);
     if (lane_of_thread() == 0) atomicMax(&task.of_block.largest_bits, task.largest_bits);
@@ -212,17 +228,23 @@ __device__ __forceinline__ void add_lane(StepTask& task, const StepScratch& scra
 }
 
 // The warps of the grid add the lanes of a call. The whole block calls it.
-__device__ __forceinline__ void add_lanes(const DeviceReplay& replay, const GivenSteps& steps,
-                                          const StepScratch& scratch, int64_t* ids_out, LaneSums& sums) {
+template <class Replay, class Steps>
+__device__ __forceinline__ void add_lanes(const Replay& replay, const Steps& steps, const StepScratch& scratch,
+                                          int64_t* ids_out, LaneSums& sums) {
     clear(sums);
     __syncthreads();
     WindowRules rules = steps.rules;
     rules.n_step = replay.state->rules.n_step;
-    const GridSpan span = warp_span();
-    for (int64_t j = span.first; j < steps.n_lanes; j += span.step) {
-        StepTask task(replay, rules, sums, steps, j);
-        add_lane(task, scratch, ids_out);
+    if constexpr (Steps::is_single) {
+        rules.stack = 1;
+        rules.sequence = {};
+        rules.max_age = no_max_age;
     }
+    // A grid that adds single steps has a warp for each lane.
+    for_each_of<Steps::is_single>(warp_span(), steps.n_lanes, [&](int64_t j) {
+        StepTask<Replay, Steps> task(replay, rules, sums, steps, j);
+        add_lane(task, scratch, ids_out);
+    });
     finish_lanes(replay, sums);
 }
 

@@ -21,7 +21,8 @@ struct RowSums {
 };
 
 // The priority of a row that was given none and becomes live.
-__device__ __forceinline__ float priority_of_unrated(const DeviceReplay& replay) {
+template <class Replay>
+__device__ __forceinline__ float priority_of_unrated(const Replay& replay) {
     const ReplayState& state = *replay.state;
     if (replay.max_priority == PER_MAX_EVER) return __uint_as_float(state.largest_bits);
     return state.n_live > 0 ? maximum_of(replay.priorities.live_maximum) : 1.0f;
@@ -63,8 +64,9 @@ __device__ __forceinline__ void clear(LaneSums& sums) {
 }
 
 // A lane that is being changed.
+template <class Replay>
 struct LaneTask {
-    const DeviceReplay& replay;
+    const Replay& replay;
     const WindowRules& rules;
     const float otherwise;  // priority of rows that were given none
     const int64_t env;
@@ -73,7 +75,7 @@ struct LaneTask {
     RowSums sums = {};
     LaneSums& of_block;
 
-    __device__ __forceinline__ LaneTask(const DeviceReplay& of_replay, const WindowRules& of_rules, LaneSums& sums_out,
+    __device__ __forceinline__ LaneTask(const Replay& of_replay, const WindowRules& of_rules, LaneSums& sums_out,
                                         int64_t of_env)
         : replay(of_replay),
           rules(of_rules),
@@ -95,8 +97,9 @@ PER_OUT_OF_LINE void note_birth(const DeviceReplay& replay, int64_t slot, int64_
 
 // Makes those of the rows live at which a sequence starts, unless they are used up. otherwise_of(row) is the priority
 // of a row that was given none: task.otherwise, or waiting_since(step).
-template <class OtherwiseOf>
-__device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, const OtherwiseOf& otherwise_of) {
+template <class Replay, class OtherwiseOf>
+__device__ __forceinline__ void make_live(LaneTask<Replay>& task, const RowRange& rows,
+                                          const OtherwiseOf& otherwise_of) {
     const DevicePriorities& priorities = task.replay.priorities;
     for (int64_t row = rows.first + lane_of_thread(); row < rows.end; row += warp_size) {
         const int64_t slot = task.slot(row);
@@ -113,7 +116,8 @@ __device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, 
     __syncwarp();
 }
 
-__device__ __forceinline__ void make_dead(LaneTask& task, const RowRange& rows) {
+template <class Replay>
+__device__ __forceinline__ void make_dead(LaneTask<Replay>& task, const RowRange& rows) {
     for (int64_t row = rows.first + lane_of_thread(); row < rows.end; row += warp_size)
         task.sums.n_live -= erase(task.replay.priorities.live, task.slot(row), task.of_block.live_top);
     extend(task.change.died, rows);
@@ -121,7 +125,8 @@ __device__ __forceinline__ void make_dead(LaneTask& task, const RowRange& rows) 
 }
 
 // Applies the result of cut_episode() to the lane's rows. `otherwise` is the priority of rows that were given none.
-__device__ __forceinline__ void cut_lane(LaneTask& task, const Cut& cut, float otherwise) {
+template <class Replay>
+__device__ __forceinline__ void cut_lane(LaneTask<Replay>& task, const Cut& cut, float otherwise) {
     if (lane_of_thread() == 0) task.replay.flags[task.slot(cut.row)] |= cut.flags;
     __syncwarp();
     make_live(task, cut.completed, [otherwise](int64_t) { return otherwise; });
@@ -130,7 +135,8 @@ __device__ __forceinline__ void cut_lane(LaneTask& task, const Cut& cut, float o
 }
 
 // Moves the lane's tail to where tail_of() says.
-__device__ __forceinline__ void advance_tail(LaneTask& task) {
+template <class Replay>
+__device__ __forceinline__ void advance_tail(LaneTask<Replay>& task) {
     const auto flags_of = [&](int64_t row) { return task.flags(row); };
     const int64_t tail = tail_of(task.lane, task.rules, flags_of);
     if (tail <= task.lane.tail) return;
@@ -145,7 +151,8 @@ __device__ __forceinline__ RowRange clipped(const RowRange& rows, int64_t most) 
 }
 
 // Stores the lane. Later kernels can read it; in this kernel the threads of the block can, after finish_lanes().
-__device__ __forceinline__ void finish(const LaneTask& task) {
+template <class Replay>
+__device__ __forceinline__ void finish(const LaneTask<Replay>& task) {
     const unsigned n_live = __reduce_add_sync(all_lanes, static_cast<unsigned>(task.sums.n_live));
     const unsigned n_born = __reduce_add_sync(all_lanes, static_cast<unsigned>(task.sums.n_born));
     const bool has_waiting = __ballot_sync(all_lanes, task.sums.has_waiting) != 0;
@@ -159,12 +166,13 @@ __device__ __forceinline__ void finish(const LaneTask& task) {
 }
 
 // The whole block calls it after its last lane.
-__device__ __forceinline__ void finish_lanes(const DeviceReplay& replay, const LaneSums& sums) {
+template <class Replay>
+__device__ __forceinline__ void finish_lanes(const Replay& replay, const LaneSums& sums) {
     __syncthreads();
     write_top(replay.priorities.live, sums.live_top);
     if (threadIdx.x != 0) return;
     ReplayState& state = *replay.state;
-    if (has_ranks(replay.priorities)) add_if_any(&replay.priorities.ranks.state->n_changes, sums.n_born);
+    if (replay.keeps_ranks()) add_if_any(&replay.priorities.ranks.state->n_changes, sums.n_born);
     add_if_any(&state.pending.n_live, static_cast<int32_t>(sums.n_live));
     if (sums.largest_bits > state.largest_bits) atomicMax(&state.pending.largest_bits, sums.largest_bits);
     if (sums.has_waiting != 0) atomicExch(&state.pending.has_waiting, 1u);

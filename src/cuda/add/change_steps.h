@@ -14,8 +14,10 @@
 namespace per::cuda {
 
 // The lanes of a call.
+template <class Steps>
 struct LanesOfSteps {
-    const GivenSteps& steps;
+    static constexpr bool are_alone = Steps::is_single;
+    const Steps& steps;
 
     __device__ __forceinline__ int64_t count() const { return steps.n_lanes; }
     __device__ __forceinline__ int64_t env(int64_t j) const { return steps.env(j); }
@@ -24,6 +26,7 @@ struct LanesOfSteps {
 // The slots of rows that a range of steps made dead or live.
 struct SlotsOfSteps {
     static constexpr bool rows_stay = false;
+    static constexpr bool are_few = false;
     const GivenSteps& steps;
     const LaneProgress* progress;
     StepRange range;
@@ -81,7 +84,7 @@ PER_OUT_OF_LINE void change_leaves_by_steps(const DeviceReplay& replay, const Gi
         clear(shared.top);
         __syncthreads();
         write_change(replay, slots, shared.top);
-        meet(meeting, [&] { finish_change(priorities); });
+        meet(meeting, [&] { finish_change_of(replay); });
         rebuild(priorities.tree, shared.row);
         if (has_ranks(priorities)) rebuild(priorities.ranks.tree, shared.row);
         const int64_t most = 4 * (slots.range.end - slots.range.first);
@@ -89,8 +92,8 @@ PER_OUT_OF_LINE void change_leaves_by_steps(const DeviceReplay& replay, const Gi
         slots.range = {slots.range.end, slots.range.end + (n_left < most ? n_left : most)};
         if (n_left != 0) meet(meeting);  // the next round reads the results of a rebuild
     }
-    const ChangedLanes<LanesOfSteps> lanes = {{steps}, steps.length};
-    for (int level = 0; level < levels_of_maxima(priorities); ++level) {
+    const ChangedLanes<LanesOfSteps<GivenSteps>> lanes = {{steps}, steps.length};
+    for (int level = 0; level < replay.levels_of_maxima(); ++level) {
         refresh_maxima(replay, lanes, level);
         meet(meeting);
     }

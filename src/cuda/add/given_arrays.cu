@@ -224,6 +224,7 @@ GivenSteps GivenArrays::stage(const StepPiece& piece, cudaStream_t stream) {
         else
             further_fields_.push_back(field);
     }
+    steps.by_units = Divisor(std::max<int64_t>(steps.n_units, 1));
     return steps;
 }
 

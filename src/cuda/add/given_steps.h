@@ -56,18 +56,41 @@ struct GivenSteps {
     GivenNumbers priorities;
     bool are_td_errors;  // `priorities` holds TD errors
     bool has_next;
-    bool has_casts;                    // some frames need a cast
-    int64_t n_units;                   // of an entry, over all fields
+    bool has_casts;   // some frames need a cast
+    int64_t n_units;  // of an entry, over all fields
+    Divisor by_units = Divisor(1);
     const GivenField* further_fields;  // the fields from index max_fields_by_value on
     GivenField fields[max_fields_by_value];
 
+    static constexpr bool is_single = false;
+
     __device__ __forceinline__ int64_t env(int64_t j) const { return env_ids != nullptr ? env_ids[j] : first_env + j; }
+    PER_HOST_DEVICE bool has_mask() const { return mask.are_given(); }
+    PER_HOST_DEVICE bool has_next_mask() const { return next_mask.are_given(); }
+    PER_HOST_DEVICE bool has_priorities() const { return priorities.are_given(); }
     // True if rows that become live without a priority must wait for it (add_kernels.cu): it is the largest priority of
     // earlier steps, and some of these are in the same launch.
     PER_HOST_DEVICE bool rows_wait() const { return length > 1 && priorities.are_given(); }
     __device__ __forceinline__ const GivenField& field(int64_t i) const {
         return i < max_fields_by_value ? fields[i] : further_fields[i - max_fields_by_value];
     }
+};
+
+// One step of each lane without rarely used arguments, which the kernel for it leaves out: see is_plain() in
+// add_kernels.cu.
+struct PlainSteps : GivenSteps {
+    PER_HOST_DEVICE explicit PlainSteps(const GivenSteps& steps) : GivenSteps(steps) {}
+
+    static constexpr bool is_single = true;
+    static constexpr int64_t length = 1;
+    static constexpr bool has_casts = false;
+
+    __device__ __forceinline__ int64_t env(int64_t j) const { return first_env + j; }
+    PER_HOST_DEVICE static constexpr bool has_mask() { return false; }
+    PER_HOST_DEVICE static constexpr bool has_next_mask() { return false; }
+    PER_HOST_DEVICE static constexpr bool has_priorities() { return false; }
+    PER_HOST_DEVICE static constexpr bool rows_wait() { return false; }
+    __device__ __forceinline__ const GivenField& field(int64_t i) const { return fields[i]; }
 };
 
 // ---- elements. These functions are large, and so not inlined: they have a case for each dtype, or pair of dtypes.

@@ -11,15 +11,16 @@
 namespace per::cuda {
 
 // A lane, and the steps of a launch that it takes.
-struct StepTask : LaneTask {
-    const GivenSteps& steps;
+template <class Replay, class Steps>
+struct StepTask : LaneTask<Replay> {
+    const Steps& steps;
     const int64_t j;          // the lane's place in the call
     int32_t announcing = -1;  // the step that announced last; -1: it was in an earlier launch
     uint32_t largest_bits;    // of the largest priority ever, and of those given to this lane
 
-    __device__ __forceinline__ StepTask(const DeviceReplay& of_replay, const WindowRules& of_rules, LaneSums& sums_out,
-                                        const GivenSteps& of_steps, int64_t of_j)
-        : LaneTask(of_replay, of_rules, sums_out, of_steps.env(of_j)),
+    __device__ __forceinline__ StepTask(const Replay& of_replay, const WindowRules& of_rules, LaneSums& sums_out,
+                                        const Steps& of_steps, int64_t of_j)
+        : LaneTask<Replay>(of_replay, of_rules, sums_out, of_steps.env(of_j)),
           steps(of_steps),
           j(of_j),
           largest_bits(of_replay.state->largest_bits) {}
@@ -49,9 +50,10 @@ __device__ __forceinline__ bool has_bit(uint32_t bits, int i) {
 }
 
 // Reads the reward and the priority of an entry; returns false if one of them is beyond float32.
-__device__ __forceinline__ bool read_numbers(const GivenSteps& steps, int64_t entry, double epsilon, StepGroup& group) {
+template <class Steps>
+__device__ __forceinline__ bool read_numbers(const Steps& steps, int64_t entry, double epsilon, StepGroup& group) {
     bool fits = read_float(steps.reward, entry, group.reward);
-    if (!steps.priorities.are_given()) return fits;
+    if (!steps.has_priorities()) return fits;
     float given = 0.0f;
     fits &= read_float(steps.priorities, entry, given);
     group.priority = steps.are_td_errors ? td_error_priority(&given, 1, 1, PER_CRITICS_MEAN, epsilon) : given;
@@ -103,11 +105,13 @@ PER_OUT_OF_LINE uint32_t steps_without_nan(const DeviceReplay& replay, const Giv
 }
 
 // The frame that step `step` announced.
-__device__ __forceinline__ ComparedFrame announced_by(const StepTask& task, const GivenField& given, int64_t step) {
+template <class Task>
+__device__ __forceinline__ ComparedFrame announced_by(const Task& task, const GivenField& given, int64_t step) {
     return given_frame(given.next, task.entry(step));
 }
 
-__device__ __forceinline__ uint32_t steps_as_announced(const StepTask& task, const StepGroup& group) {
+template <class Task>
+__device__ __forceinline__ uint32_t steps_as_announced(const Task& task, const StepGroup& group) {
     if (!next_takes_row(task.rules)) return 0;
     const bool is_first_announced = task.announcing >= 0 && task.announcing == group.first - 1;
     uint32_t same = group.given & ((group.given & group.next_known) << 1 | (is_first_announced ? 1 : 0));
@@ -124,36 +128,42 @@ __device__ __forceinline__ uint32_t steps_as_announced(const StepTask& task, con
     return same;
 }
 
-// Reads steps from step `first` on.
-__device__ __forceinline__ StepGroup read_steps(const StepTask& task, int32_t first) {
-    const GivenSteps& steps = task.steps;
-    const int64_t step = first + static_cast<int64_t>(lane_of_thread());
+// Reads steps from step `first` on. If there is only one, each thread reads it, so that they need not tell each other.
+template <class Replay, class Steps>
+__device__ __forceinline__ StepGroup read_steps(const StepTask<Replay, Steps>& task, int32_t first) {
+    const Steps& steps = task.steps;
+    const int64_t step = Steps::is_single ? 0 : first + static_cast<int64_t>(lane_of_thread());
+    const auto bits = [](bool of_step) -> uint32_t {
+        if constexpr (Steps::is_single) return of_step ? 1 : 0;
+        return __ballot_sync(all_lanes, of_step);
+    };
     const int64_t entry = task.entry(step);
     StepGroup group = {};
     group.first = first;
     bool fits = true;
-    const bool is_given = step < steps.length && (!steps.mask.are_given() || is_true(steps.mask, entry, fits));
-    const bool is_unavailable = is_given && steps.next_mask.are_given() && !is_true(steps.next_mask, entry, fits);
+    const bool is_given = step < steps.length && (!steps.has_mask() || is_true(steps.mask, entry, fits));
+    const bool is_unavailable = is_given && steps.has_next_mask() && !is_true(steps.next_mask, entry, fits);
     const bool is_terminated = is_given && is_true(steps.terminated, entry, fits);
     const bool is_truncated = is_given && is_true(steps.truncated, entry, fits);
     fits &= is_given && read_numbers(steps, entry, task.replay.epsilon, group);
-    group.given = __ballot_sync(all_lanes, is_given);
-    group.next_unavailable = __ballot_sync(all_lanes, is_unavailable);
-    group.next_known = __ballot_sync(all_lanes, is_given && steps.has_next && !is_unavailable);
-    group.terminated = __ballot_sync(all_lanes, is_terminated);
-    group.truncated = __ballot_sync(all_lanes, is_truncated);
-    group.rated = __ballot_sync(all_lanes, is_given && steps.priorities.are_given() && is_priority(group.priority));
-    group.fits = __ballot_sync(all_lanes, fits);
-    group.without_nan = __ballot_sync(all_lanes, !(task.replay.refuses_nan && is_nan(group.reward)));
+    group.given = bits(is_given);
+    group.next_unavailable = bits(is_unavailable);
+    group.next_known = bits(is_given && steps.has_next && !is_unavailable);
+    group.terminated = bits(is_terminated);
+    group.truncated = bits(is_truncated);
+    group.rated = bits(is_given && steps.has_priorities() && is_priority(group.priority));
+    group.fits = bits(fits);
+    group.without_nan = bits(!(task.replay.refuses_nan && is_nan(group.reward)));
     const LookedAt looked_at = {task.entry(first), group.given, group.next_known};
     if (steps.has_casts) group.fits &= steps_that_fit(task.replay, steps, looked_at);
     if (task.replay.refuses_nan) group.without_nan &= steps_without_nan(task.replay, steps, looked_at);
-    group.is_same = steps_as_announced(task, group);
+    group.is_same = Steps::is_single ? 0 : steps_as_announced(task, group);
     return group;
 }
 
 // True if step i of the group brings the observation announced before it, or if the lane does not compare the two.
-__device__ __forceinline__ bool is_as_announced(const StepTask& task, const StepGroup& group, int i) {
+template <class Task>
+__device__ __forceinline__ bool is_as_announced(const Task& task, const StepGroup& group, int i) {
     if (!compares_observation(task.lane, task.rules)) return true;
     const int32_t step = group.first + i;
     const bool is_in_launch = task.announcing >= 0;
@@ -173,7 +183,8 @@ __device__ __forceinline__ bool is_as_announced(const StepTask& task, const Step
 }
 
 // The number of steps from step i of the group on that are added together (window.h); 1 if it is added alone.
-__device__ __forceinline__ int run_length(const StepTask& task, const StepGroup& group, int i, bool is_announced) {
+template <class Task>
+__device__ __forceinline__ int run_length(const Task& task, const StepGroup& group, int i, bool is_announced) {
     const int64_t most = longest_run(task.lane, task.rules, task.replay.overwrite);
     const bool next_known = has_bit(group.next_known, i);
     if (most <= 1 || !is_announced || (!next_known && task.rules.store_next_observation)) return 1;

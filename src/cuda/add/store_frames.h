@@ -54,7 +54,8 @@ __device__ __forceinline__ void copy_unit(const GivenFrames& frames, int64_t ent
 }
 
 // Copies a unit of an entry that took a row; `unit` counts through all frames of the entry.
-__device__ __forceinline__ void copy_frames(const DeviceReplay& replay, const GivenSteps& steps, int64_t entry,
+template <class Steps>
+__device__ __forceinline__ void copy_frames(const DeviceReplay& replay, const Steps& steps, int64_t entry,
                                             int64_t taken, int64_t unit) {
     int64_t i = 0;
     while (i + 1 < replay.n_fields && unit >= steps.field(i + 1).frames.first_unit) ++i;
@@ -67,7 +68,7 @@ __device__ __forceinline__ void copy_frames(const DeviceReplay& replay, const Gi
 
     const bool is_apart = is_next && rules.store_next_observation;
     const int64_t row = (taken >> entry_flag_bits) + (is_next && !is_apart ? 1 : 0);
-    const int64_t env = steps.env(entry % steps.n_lanes);
+    const int64_t env = steps.env(Steps::is_single ? entry : entry % steps.n_lanes);
     // A row that later steps of the launch overwrite is skipped: the frame of its successor goes to the same slot.
     if (row < used_end(replay.lanes[env], rules) - rules.ring.rows) return;
     const GivenFrames& frames = is_next ? given.next : given.frames;
@@ -76,11 +77,12 @@ __device__ __forceinline__ void copy_frames(const DeviceReplay& replay, const Gi
 }
 
 // The threads of `span` copy all frames.
-__device__ __forceinline__ void copy_frames(const DeviceReplay& replay, const GivenSteps& steps,
-                                            const StepScratch& scratch, const GridSpan& span) {
+template <class Steps>
+__device__ __forceinline__ void copy_frames(const DeviceReplay& replay, const Steps& steps, const StepScratch& scratch,
+                                            const GridSpan& span) {
     const int64_t n = steps.length * steps.n_lanes * steps.n_units;
     for (int64_t i = span.first; i < n; i += span.step) {
-        const int64_t entry = i / steps.n_units;
+        const int64_t entry = steps.by_units.quotient(i);
         const int64_t taken = scratch.entries[entry];
         if (taken >= 0) copy_frames(replay, steps, entry, taken, i - entry * steps.n_units);
     }

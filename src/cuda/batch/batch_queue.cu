@@ -88,6 +88,7 @@ void BatchQueue::add_copy(std::size_t field, void* out, int64_t length, int64_t 
                     "%s has %" PRId64 " pieces of %d bytes in a row of a batch: allowed on PER_CUDA are 2^32 - 1",
                     fields_[static_cast<int64_t>(field)].name.c_str(), length * stack * n_pieces,
                     static_cast<int>(piece_bytes));
+    launch.n_pieces += length * stack * n_pieces;
     launch.copies[launch.n++] = {from.frames,
                                  from.next_frames,
                                  static_cast<std::byte*>(out),
@@ -97,10 +98,10 @@ void BatchQueue::add_copy(std::size_t field, void* out, int64_t length, int64_t 
                                  piece_bytes,
                                  static_cast<uint32_t>(n_pieces),
                                  static_cast<uint32_t>(n_chunks),
+                                 static_cast<uint32_t>(launch.n_pieces),
                                  from.role == PER_ROLE_OBSERVATION,
                                  is_next,
                                  from.pads_with_zeros};
-    launch.n_pieces += length * stack * n_pieces;
     launch.n_chunks += length * stack * n_chunks;
 }
 
@@ -168,9 +169,11 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
                      sample.uniform_fraction,
                      sample.is_ahead() ? drawn->ahead->outcome_out : nullptr,
                      false,
+                     false,
                      false};
     if (drawn == nullptr) return get_windows(sample, plan, call);
     plan.copies_rows = copies_[0].n_pieces <= max_pieces_of_small_row;
+    plan.stores_rows = !plan.copies_rows || copies_.size() > 1;
     queue_sample(replay, memory, plan, copies_[0], call.stream());
     rows.n = sample.batch_size;
     queue_copies_from(plan.copies_rows ? 1 : 0, rows, replay.has_sequences, call.stream());

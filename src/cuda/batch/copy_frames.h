@@ -42,6 +42,7 @@ struct FrameCopy {
     int32_t piece_bytes;  // 16, 8, 4, 2 or 1: divides the bytes of a frame, and all addresses
     uint32_t n_pieces;    // of a frame; all frames of a row have fewer than 2^32
     uint32_t n_chunks;    // of a frame
+    uint32_t end_piece;   // of a row: the pieces of this array, and of those before it
     bool is_observation;
     bool is_next;
     bool pads_with_zeros;
@@ -118,23 +119,24 @@ __device__ __forceinline__ void write_word(std::byte* to, uint64_t word) {
     *reinterpret_cast<Word*>(to) = static_cast<Word>(word);
 }
 
+// The order of the tests is that of the likelihood. They are not for equality, which would make them a switch.
 __device__ __forceinline__ Piece read_piece(const std::byte* from, int32_t bytes) {
-    if (bytes == 16) return *reinterpret_cast<const Piece*>(from);
-    return {{bytes == 8   ? read_word<uint64_t>(from)
-             : bytes == 4 ? read_word<uint32_t>(from)
-             : bytes == 2 ? read_word<uint16_t>(from)
+    if (bytes >= 16) return *reinterpret_cast<const Piece*>(from);
+    return {{bytes >= 8   ? read_word<uint64_t>(from)
+             : bytes >= 4 ? read_word<uint32_t>(from)
+             : bytes >= 2 ? read_word<uint16_t>(from)
                           : read_word<uint8_t>(from),
              0}};
 }
 
 __device__ __forceinline__ void write_piece(std::byte* to, int32_t bytes, const Piece& piece) {
-    if (bytes == 16)
+    if (bytes >= 16)
         *reinterpret_cast<Piece*>(to) = piece;
-    else if (bytes == 8)
+    else if (bytes >= 8)
         write_word<uint64_t>(to, piece.words[0]);
-    else if (bytes == 4)
+    else if (bytes >= 4)
         write_word<uint32_t>(to, piece.words[0]);
-    else if (bytes == 2)
+    else if (bytes >= 2)
         write_word<uint16_t>(to, piece.words[0]);
     else
         write_word<uint8_t>(to, piece.words[0]);
@@ -164,6 +166,15 @@ __device__ __forceinline__ uint32_t frames_of_row(const FrameCopy& copy) {
 
 inline constexpr uint32_t max_pieces_of_small_row = 128;
 
+// The array with a piece of a row. `piece` becomes its number in the array.
+__device__ __forceinline__ const FrameCopy& array_of_piece(const FrameCopies& copies, uint32_t& piece) {
+    int c = 0;
+    uint32_t first = 0;
+    for (; piece >= copies.copies[c].end_piece; ++c) first = copies.copies[c].end_piece;
+    piece -= first;
+    return copies.copies[c];
+}
+
 template <class Row>
 __device__ __forceinline__ void copy_small_row(const FrameCopies& copies, const WindowRules& rules, const Row& row,
                                                int64_t i) {
@@ -177,13 +188,7 @@ __device__ __forceinline__ void copy_small_row(const FrameCopies& copies, const 
         to[k] = nullptr;
         if (piece >= copies.n_pieces) continue;
         // Threads look for their arrays apart, and go on together.
-        int c = 0;
-        for (; c < copies.n - 1; ++c) {
-            const uint32_t n_before = frames_of_row(copies.copies[c]) * copies.copies[c].n_pieces;
-            if (piece < n_before) break;
-            piece -= n_before;
-        }
-        const FrameCopy& copy = copies.copies[c];
+        const FrameCopy& copy = array_of_piece(copies, piece);
         const uint32_t frame = frames_of_row(copy) == 1 ? 0 : piece / copy.n_pieces;
         const int64_t at = static_cast<int64_t>(piece - frame * copy.n_pieces) * copy.piece_bytes;
         const FrameMove move = move_of_frame(copy, rules, row, i, frame);
@@ -194,6 +199,18 @@ __device__ __forceinline__ void copy_small_row(const FrameCopies& copies, const 
     }
     for (int k = 0; k < n_each; ++k)
         if (to[k] != nullptr) write_piece(to[k], bytes[k], pieces[k]);
+}
+
+// The same for a row of at most warp_size pieces, each array of which has one frame, and no padding.
+__device__ __forceinline__ void copy_single_frames(const FrameCopies& copies, const GatherRow& row, int64_t i) {
+    uint32_t piece = lane_of_thread();
+    if (piece >= copies.n_pieces) return;
+    const FrameCopy& copy = array_of_piece(copies, piece);
+    const std::byte* const frames = copy.is_next && row.next_is_own_array ? copy.next_frames : copy.frames;
+    const int64_t slot = copy.is_next ? row.next_slot : row.slot;
+    const int64_t at = static_cast<int64_t>(piece) * copy.piece_bytes;
+    write_piece(copy.out + i * copy.bytes + at, copy.piece_bytes,
+                read_piece(frames + slot * copy.bytes + at, copy.piece_bytes));
 }
 
 // ---- other rows: a warp copies a chunk of a frame

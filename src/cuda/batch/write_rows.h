@@ -17,37 +17,53 @@ struct RowPlan {
     per_batch batch;
     int64_t n_step_min = 0;         // see ReplaySample; rules.n_step is the longest
     const uint64_t* key = nullptr;  // see ReplaySample; on the device
+    static constexpr bool are_near = false;
+};
+
+// A RowPlan of a plain draw (draw/live_draw.h). Without stacks, and with windows of up to 32 steps, the flags of a window
+// are enough, and each of them is read by a thread.
+struct PlainRows {
+    const WindowRules& rules;
+    GatherWishes wishes;
+    int64_t n;
+    const per_batch& batch;
+    static constexpr int64_t n_step_min = 0;
+    static constexpr const uint64_t* key = nullptr;
+    static constexpr bool are_near = true;
 };
 
 // The key of a batch's random numbers.
-__device__ __forceinline__ BatchKey key_of(const DeviceReplay& replay, const RowPlan& plan) {
+template <class Rows>
+__device__ __forceinline__ BatchKey key_of(const DeviceReplay& replay, const Rows& plan) {
     if (plan.key != nullptr) return {plan.key[0], plan.key[1]};
     return {replay.seed, replay.state->batches};
 }
 
 // The n_step of the window at place i of a batch.
-__device__ __forceinline__ int64_t n_step_of(const DeviceReplay& replay, const RowPlan& plan, int64_t i) {
+template <class Rows>
+__device__ __forceinline__ int64_t n_step_of(const DeviceReplay& replay, const Rows& plan, int64_t i) {
     if (plan.n_step_min == 0) return plan.rules.n_step;
     const BatchKey key = key_of(replay, plan);
     return NSteps{plan.rules.n_step, plan.n_step_min, key.seed, key.batch_number}.of_place(i);
 }
 
 // The RowFlags near a row, by distance from it. The constructor reads those at distances -32 to 31, as far as they are
-// needed; each thread reads one in each direction.
+// needed; each thread reads one in each direction. are_near: no others are asked for.
+template <bool are_near>
 class FlagsAround {
  public:
     __device__ __forceinline__ FlagsAround(const uint8_t* flags, const Ring& ring, int64_t env, int64_t slot,
                                            int64_t n_after, int64_t n_before)
         : flags_(flags), ring_(ring), env_(env), slot_(slot) {
         const int64_t lane = lane_of_thread();
-        after_ = lane < n_after ? flags[ring.moved(env, slot, lane)] : 0;
+        after_ = lane < n_after ? flags[ring.later(env, slot, lane)] : 0;
         before_ = lane < n_before ? flags[ring.moved(env, slot, -1 - lane)] : 0;
     }
 
     // All threads of the warp pass the same distance.
     __device__ __forceinline__ uint8_t operator()(int64_t distance) const {
         constexpr int64_t n = warp_size;
-        if (distance >= n || distance < -n) return flags_[ring_.moved(env_, slot_, distance)];
+        if (!are_near && (distance >= n || distance < -n)) return flags_[ring_.moved(env_, slot_, distance)];
         const uint32_t flags = distance >= 0 ? after_ : before_;
         return static_cast<uint8_t>(
             __shfl_sync(all_lanes, flags, static_cast<int>(distance >= 0 ? distance : ~distance)));
@@ -63,17 +79,19 @@ class FlagsAround {
 };
 
 // Rewards from a row on, read in the same way.
+template <bool are_near>
 class RewardsAfter {
  public:
     __device__ __forceinline__ RewardsAfter(const float* rewards, const Ring& ring, int64_t env, int64_t slot,
                                             int64_t n)
         : rewards_(rewards), ring_(ring), env_(env), slot_(slot) {
         const int64_t lane = lane_of_thread();
-        near_ = lane < n ? rewards[ring.moved(env, slot, lane)] : 0.0f;
+        near_ = lane < n ? rewards[ring.later(env, slot, lane)] : 0.0f;
     }
 
     __device__ __forceinline__ float operator()(int64_t distance) const {
-        if (distance >= static_cast<int64_t>(warp_size)) return rewards_[ring_.moved(env_, slot_, distance)];
+        if (!are_near && distance >= static_cast<int64_t>(warp_size))
+            return rewards_[ring_.moved(env_, slot_, distance)];
         return __shfl_sync(all_lanes, near_, static_cast<int>(distance));
     }
 
@@ -91,8 +109,9 @@ __device__ __forceinline__ void write_id_and_priority(const per_batch& batch, in
 }
 
 // Writes the id and priority of a live transition or sequence; returns its age.
-__device__ __forceinline__ int64_t write_identity(const RowPlan& plan, int64_t i, int64_t env, int64_t slot,
-                                                  int64_t head, float priority) {
+template <class Rows>
+__device__ __forceinline__ int64_t write_identity(const Rows& plan, int64_t i, int64_t env, int64_t slot, int64_t head,
+                                                  float priority) {
     const int64_t k = plan.rules.ring.row_of_slot(env, slot, head);
     if (lane_of_thread() == 0) write_id_and_priority(plan.batch, i, plan.rules.ring.id(env, k), priority);
     return head - 1 - k;
@@ -120,14 +139,14 @@ __device__ __forceinline__ GatherRow row_within_episode(const WindowRules& rules
 }
 
 // The flags determine where the frames lie. While they are read, the frames are copied from their most likely place.
-template <class Copy>
-__device__ __forceinline__ WrittenRow write_row(const DeviceReplay& replay, const RowPlan& plan, int64_t i,
-                                                int64_t slot, GatherRow& row, const Copy& copy) {
+template <class Rows, class Copy>
+__device__ __forceinline__ WrittenRow write_row(const DeviceReplay& replay, const Rows& plan, int64_t i, int64_t slot,
+                                                GatherRow& row, const Copy& copy) {
     const WindowRules& rules = plan.rules;
     const int64_t env = rules.ring.env_of_slot(slot);
     const int64_t n_step = n_step_of(replay, plan, i);
-    const FlagsAround flags_of(replay.flags, rules.ring, env, slot, n_step, plan.wishes.stack - 1);
-    const RewardsAfter reward_at(replay.rewards, rules.ring, env, slot, n_step);
+    const FlagsAround<Rows::are_near> flags_of(replay.flags, rules.ring, env, slot, n_step, plan.wishes.stack - 1);
+    const RewardsAfter<Rows::are_near> reward_at(replay.rewards, rules.ring, env, slot, n_step);
     const int64_t head = replay.lanes[env].head;
     const float priority = replay.priorities.given[slot];
     const double gamma = replay.state->gamma;

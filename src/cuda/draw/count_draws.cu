@@ -37,6 +37,7 @@ __device__ __forceinline__ void use_up(const DeviceReplay& replay, const DrawMem
 // The slots of rows that are used up.
 struct UsedUpSlots {
     static constexpr bool rows_stay = true;
+    static constexpr bool are_few = false;
     const DrawMemory& memory;
     int64_t n;  // rows of the batch; 0 where nothing was drawn
 

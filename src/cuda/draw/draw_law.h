@@ -13,8 +13,8 @@
 namespace per::cuda {
 
 // For a draw without replacement, n_draws of the result is valid only after the slots have been found.
-__device__ __forceinline__ DrawLaw law_of_draw(const DeviceReplay& replay, const DrawMemory& memory,
-                                               const DrawPlan& plan) {
+template <class Plan>
+__device__ __forceinline__ DrawLaw law_of_draw(const DeviceReplay& replay, const DrawMemory& memory, const Plan& plan) {
     const uint64_t mass = plan.tree.state->total;
     return {plan.rows.n,
             plan.is_distinct(),
@@ -28,16 +28,6 @@ struct FinishShared {
     double of_warp[n_warps];
     uint32_t smallest_bucket;
 };
-
-// The smallest value of the warps of the block. All threads call it and get the result.
-__device__ __forceinline__ double smallest_of_block(FinishShared& shared, double of_warp) {
-    if (lane_of_thread() == 0) shared.of_warp[threadIdx.x / warp_size] = of_warp;
-    __syncthreads();
-    double smallest = shared.of_warp[0];
-    for (int warp = 1; warp < n_warps; ++warp) smallest = smaller(smallest, shared.of_warp[warp]);
-    __syncthreads();
-    return smallest;
-}
 
 // The lowest bucket that holds a live row of positive priority; if there is none, 0, the bucket of priority 0. The
 // whole block calls it; `smallest` is in its shared memory.
@@ -68,15 +58,16 @@ PER_OUT_OF_LINE uint64_t smallest_mass(const DeviceReplay& replay, int32_t prior
 // The smallest share of a batch that n_blocks have drawn.
 __device__ __forceinline__ double smallest_of_blocks(const DrawMemory& memory, int64_t n_blocks, FinishShared& shared) {
     double smallest = no_share();
+    PER_ROLLED
     for (int64_t block = threadIdx.x; block < n_blocks; block += n_threads)
         smallest = smaller(smallest, memory.smallest_shares[block]);
-    return smallest_of_block(shared, least_of_warp(smallest));
+    return smallest_of_block(least_of_warp(smallest), shared.of_warp);
 }
 
 // The share whose weight is 1. The whole block calls it.
-__device__ __forceinline__ double reference_of(const DeviceReplay& replay, const DrawMemory& memory,
-                                               const DrawPlan& plan, const DrawLaw& law, int64_t n_draw_blocks,
-                                               FinishShared& shared) {
+template <class Plan>
+__device__ __forceinline__ double reference_of(const DeviceReplay& replay, const DrawMemory& memory, const Plan& plan,
+                                               const DrawLaw& law, int64_t n_draw_blocks, FinishShared& shared) {
     if (plan.normalize_weights == PER_BATCH_MAX) return smallest_of_blocks(memory, n_draw_blocks, shared);
     return law.reference(plan.normalize_weights,
                          [&] { return smallest_mass(replay, plan.prioritization, shared.smallest_bucket); });

@@ -85,18 +85,20 @@ __device__ __forceinline__ UnitOrRank target_of(const DrawLaw& law, const DrawRe
     return target_in_mixture(target, law.uniform_fraction, mass, n_live);
 }
 
-__device__ __forceinline__ double beta_of(const DeviceReplay& replay, const DrawPlan& plan) {
+template <class Plan>
+__device__ __forceinline__ double beta_of(const DeviceReplay& replay, const Plan& plan) {
     const ReplayState& state = *replay.state;
     const int64_t step = plan.is_ahead() ? state.beta.step : state.beta_step();
     return plan.beta != plan.beta ? state.beta.beta(step) : plan.beta;
 }
 
+template <class Plan>
 __device__ __forceinline__ DrawStart start_draw(const DeviceReplay& replay, const DrawMemory& memory,
-                                                const DrawPlan& plan) {
+                                                const Plan& plan) {
     DrawStart start;
     start.mass = plan.tree.state->total;
     const int32_t scale = plan.tree.state->scale;
-    start.key = key_of(replay, plan.rows);
+    start.key = key_of(replay, plan.row_plan());
     start.is_drawn = can_draw(replay, memory, plan);
     const DrawLaw law = law_of_draw(replay, memory, plan);
     start.is_by_priority = !law.is_distinct && law.uniform_fraction == 0.0;
@@ -132,17 +134,18 @@ PER_OUT_OF_LINE DrawnSlot draw_slot(const DeviceReplay& replay, const DrawMemory
     return {slot, law.share_of(static_cast<double>(leaf_mass(plan.tree.leaves[slot], factor)))};
 }
 
-// Makes draws i and i + step by priority, or only draw i if n is 1. A warp calls it.
+// Makes draws i, i + step ... by priority: n of them. A warp calls it.
+template <int most>
 __device__ __forceinline__ void draw_by_priority(const DrawPlan& plan, const DrawStart& start, const Shared& shared,
-                                                 int64_t i, int64_t step, int n, DrawnSlot (&drawn)[n_at_once]) {
+                                                 int64_t i, int64_t step, int n, DrawnSlot (&drawn)[most]) {
     const DrawRequest request = {plan.rows.n, plan.scheme, start.key.seed, start.key.batch_number};
-    uint64_t targets[n_at_once] = {};
-    for (int k = 0; k < n_at_once && k < n; ++k)
+    uint64_t targets[most] = {};
+    for (int k = 0; k < most && k < n; ++k)
         targets[k] = draw_target(request, static_cast<uint64_t>(i + k * step), plan.width, start.mass);
-    FoundLeaf leaves[n_at_once];
+    FoundLeaf leaves[most];
     find_leaves(plan.tree, shared.tree_row, start.factor, n, targets, leaves);
     // The share is the mass, as the law has no uniform part.
-    for (int k = 0; k < n_at_once && k < n; ++k) drawn[k] = {leaves[k].index, static_cast<double>(leaves[k].mass)};
+    for (int k = 0; k < most && k < n; ++k) drawn[k] = {leaves[k].index, static_cast<double>(leaves[k].mass)};
 }
 
 PER_OUT_OF_LINE void load_live_row(const DeviceLive& live, TopRow& row) {
@@ -152,7 +155,8 @@ PER_OUT_OF_LINE void load_live_row(const DeviceLive& live, TopRow& row) {
 // Loads the top rows that the draw searches, and hands `start` to the block. The plan says which rows those are, so
 // that loading them need not wait for other memory. Only that a draw is uniform because all priorities are 0 is not in
 // the plan.
-__device__ __forceinline__ void load_top_rows(const DeviceReplay& replay, const DrawPlan& plan, const DrawStart& start,
+template <class Plan>
+__device__ __forceinline__ void load_top_rows(const DeviceReplay& replay, const Plan& plan, const DrawStart& start,
                                               Shared& shared) {
     if (threadIdx.x == 0) shared.start = start;
     if (plan.is_distinct()) return __syncthreads();
@@ -168,38 +172,43 @@ PER_OUT_OF_LINE void copy_placed_row(const FrameCopies& copies, const WindowRule
 }
 
 // Draws and writes the rows of this block, and returns their smallest share.
-template <class Row>
-__device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
+template <class Row, class Plan>
+__device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const Plan& plan,
                                             const FrameCopies& copies, Shared& shared) {
+    constexpr int most = Plan::is_plain ? 1 : n_at_once;
     const DrawStart& start = shared.start;
     double smallest = no_share();
     const GridSpan span = warp_span();
-    for (int64_t first = span.first; first < plan.rows.n; first += n_at_once * span.step) {
-        const int n = first + span.step < plan.rows.n ? n_at_once : 1;
-        DrawnSlot drawn[n_at_once] = {};
-        if (start.is_by_priority) draw_by_priority(plan, start, shared, first, span.step, n, drawn);
-        for (int k = 0; k < n; ++k) {
+    for_each_of<Plan::is_plain>({span.first, most * span.step}, plan.rows.n, [&](int64_t first) {
+        const int n = first + span.step < plan.rows.n ? most : 1;
+        DrawnSlot drawn[most] = {};
+        const bool is_by_priority = start.is_by_priority;
+        if (is_by_priority) draw_by_priority(plan, start, shared, first, span.step, n, drawn);
+        for (int k = 0; k < most && k < n; ++k) {
             const int64_t i = first + k * span.step;
             // Not drawn[k]: as the loop is not unrolled, an index would move the array from registers to memory.
-            const DrawnSlot of_two = k == 0 ? drawn[0] : drawn[1];
-            const auto [slot, share] = start.is_by_priority ? of_two : draw_slot(replay, memory, plan, shared, i);
+            const DrawnSlot of_two = k == 0 ? drawn[0] : drawn[most - 1];
+            const auto [slot, share] = is_by_priority ? of_two : draw_slot(replay, memory, plan, shared, i);
             Row row;
-            const WrittenRow written = write_row(replay, plan.rows, i, slot, row, [&](const Row& guess) {
-                if (plan.copies_rows) copy_small_row(copies, plan.rows.rules, guess, i);
+            const WrittenRow written = write_row(replay, plan.row_plan(), i, slot, row, [&](const Row& guess) {
+                if constexpr (Plan::is_plain)
+                    copy_single_frames(copies, guess, i);
+                else if (plan.copies_rows)
+                    copy_small_row(copies, plan.rows.rules, guess, i);
             });
             smallest = smaller(smallest, share);
             if (lane_of_thread() == 0) {
                 memory.slots[i] = slot;
                 memory.ages[i] = written.age;
                 memory.shares[i] = share;
-                memory.rows_of<Row>()[i] = row;
+                if (plan.stores_rows) memory.rows_of<Row>()[i] = row;
                 if (plan.rows.batch.probabilities != nullptr)
                     plan.rows.batch.probabilities[i] = static_cast<float>(share / start.total);
             }
             if (plan.copies_rows && !written.has_frames) copy_placed_row(copies, plan.rows.rules, row, i);
         }
-    }
-    return smallest_of_block(shared.finish, smallest);
+    });
+    return smallest_of_block(smallest, shared.finish.of_warp);
 }
 
 template <class Row>
@@ -225,7 +234,8 @@ struct DrawCounts {
 };
 
 // Counts the batch, and records it as the last one.
-__device__ __forceinline__ void count_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
+template <class Plan>
+__device__ __forceinline__ void count_draw(const DeviceReplay& replay, const DrawMemory& memory, const Plan& plan,
                                            const DrawCounts& before, double reference, double beta) {
     ReplayState& state = *replay.state;
     state.last = {plan.n_rows(), plan.rows.n, beta, reference, memory.slots, memory.ages, memory.shares};
@@ -248,7 +258,8 @@ __device__ __forceinline__ void count_no_draw(const DeviceReplay& replay, const 
 }
 
 // The threads of `span` write the weights. In one block `ends_draw` is true: it counts the draw.
-__device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
+template <class Plan>
+__device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const DrawMemory& memory, const Plan& plan,
                                             double beta, bool is_drawn, int64_t n_draw_blocks, const GridSpan& span,
                                             bool ends_draw, FinishShared& shared) {
     const DrawLaw law = law_of_draw(replay, memory, plan);
@@ -275,10 +286,10 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
 
 // ---- kernels
 
-template <class Row>
+template <class Row, class Plan>
 __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     draw_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
-                const __grid_constant__ DrawPlan plan, const __grid_constant__ FrameCopies copies) {
+                const __grid_constant__ Plan plan, const __grid_constant__ FrameCopies copies) {
     PER_SHARED(Shared, shared);
     const DrawStart start = start_draw(replay, memory, plan);
     load_top_rows(replay, plan, start, shared);
@@ -318,6 +329,17 @@ __global__ void __launch_bounds__(n_threads, 1)
     copy_rows(copies, plan.rules, memory.rows_of<Row>(), plan.n);
 }
 
+// True if a draw needs none of what the kernel of PlainDraw leaves out. For 256 rows that kernel executes 866 different
+// instructions, and that of DrawPlan a third more.
+bool is_plain(const DeviceReplay& replay, const DrawPlan& plan, const FrameCopies& copies, int64_t n_draw_blocks) {
+    const RowPlan& rows = plan.rows;
+    return !replay.has_sequences && plan.n_newest == 0 && plan.prioritization == PER_PROPORTIONAL &&
+           plan.normalize_weights == PER_BATCH_MAX && plan.uniform_fraction == 0.0 && !plan.is_ahead() &&
+           !plan.is_distinct() && plan.last_block_weighs && rows.n <= n_draw_blocks * n_warps && rows.key == nullptr &&
+           rows.n_step_min == 0 && rows.wishes.stack == 1 && rows.rules.n_step <= int64_t{warp_size} &&
+           plan.copies_rows && !plan.stores_rows && copies.n_pieces <= int64_t{warp_size};
+}
+
 }  // namespace
 
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
@@ -328,8 +350,12 @@ void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan
     if (plan.is_distinct()) launch(stream, 1, distinct_threads, distinct_slots_kernel, replay, memory, plan);
     if (plan.n_newest > 0) queue_newest(replay, memory, plan, copies, stream);
     const int64_t n_draw_blocks = blocks_of_draw(plan.tree, n, draw_blocks_each);
-    launch(stream, n_draw_blocks, n_threads, replay.has_sequences ? draw_kernel<SequenceRow> : draw_kernel<GatherRow>,
-           replay, memory, plan, copies);
+    if (is_plain(replay, plan, copies, n_draw_blocks))
+        return launch(stream, n_draw_blocks, n_threads, draw_kernel<GatherRow, PlainDraw>, replay, memory, plan,
+                      copies);
+    launch(stream, n_draw_blocks, n_threads,
+           replay.has_sequences ? draw_kernel<SequenceRow, DrawPlan> : draw_kernel<GatherRow, DrawPlan>, replay, memory,
+           plan, copies);
     if (plan.last_block_weighs) return;
     launch(stream, blocks_for(n), n_threads, weigh_kernel, replay, memory, plan, n_draw_blocks);
 }
@@ -341,8 +367,9 @@ void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopi
 }
 
 void load_sample_kernels() {
-    load_kernels(draw_kernel<GatherRow>, draw_kernel<SequenceRow>, weigh_kernel, copy_kernel<GatherRow>,
-                 copy_kernel<SequenceRow>, distinct_slots_kernel);
+    load_kernels(draw_kernel<GatherRow, PlainDraw>, draw_kernel<GatherRow, DrawPlan>,
+                 draw_kernel<SequenceRow, DrawPlan>, weigh_kernel, copy_kernel<GatherRow>, copy_kernel<SequenceRow>,
+                 distinct_slots_kernel);
 }
 
 }  // namespace per::cuda

@@ -53,11 +53,34 @@ struct DrawPlan {
     DrawOutcome* outcome_out;  // for a draw of a loader; else NULL
     // Further work of the kernel that draws.
     bool copies_rows;        // for rows of few pieces
+    bool stores_rows;        // for another kernel that copies frames
     bool last_block_weighs;  // for batches of few rows
 
+    static constexpr bool is_plain = false;
+
+    PER_HOST_DEVICE const RowPlan& row_plan() const { return rows; }
     PER_HOST_DEVICE int64_t n_rows() const { return rows.n + n_newest; }
     PER_HOST_DEVICE bool is_ahead() const { return outcome_out != nullptr; }
     PER_HOST_DEVICE bool is_distinct() const { return scheme == PER_WITHOUT_REPLACEMENT; }
+};
+
+// The plan of a draw without rarely used options, which the kernel for it leaves out: see is_plain() in live_draw.cu.
+struct PlainDraw : DrawPlan {
+    PER_HOST_DEVICE explicit PlainDraw(const DrawPlan& plan) : DrawPlan(plan) {}
+
+    static constexpr bool is_plain = true;
+    static constexpr int64_t n_newest = 0;
+    static constexpr int32_t prioritization = PER_PROPORTIONAL;
+    static constexpr int32_t normalize_weights = PER_BATCH_MAX;
+    static constexpr double uniform_fraction = 0.0;
+    static constexpr bool copies_rows = true;
+    static constexpr bool stores_rows = false;
+    static constexpr bool last_block_weighs = true;
+
+    PER_HOST_DEVICE PlainRows row_plan() const { return {rows.rules, {1, rows.wishes.next}, rows.n, rows.batch}; }
+    PER_HOST_DEVICE int64_t n_rows() const { return rows.n; }
+    PER_HOST_DEVICE static constexpr bool is_ahead() { return false; }
+    PER_HOST_DEVICE static constexpr bool is_distinct() { return false; }
 };
 
 // True if the windows of live rows are complete for the n_step of the plan. They are for the buffer's current n_step,
@@ -66,7 +89,8 @@ __device__ __forceinline__ bool has_windows(const DeviceReplay& replay, const Dr
     return plan.rows.rules.n_step <= replay.state->rules.n_step;
 }
 
-__device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan) {
+template <class Plan>
+__device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawMemory& memory, const Plan& plan) {
     // All conditions are read before any is used, so they are joined by & and not by &&.
     const int64_t n_live = replay.state->n_live;
     const int64_t n_found = plan.is_distinct() ? memory.facts->n_found : n_live;

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(n_threads, 1) mixture_kernel(const __grid_cons
         for (int64_t j = threadIdx.x; j < rows.count; j += n_threads)
             if (plan.ids[rows.first + j] >= 0) smallest = smaller(smallest, rows.drawn.shares[j] * factor_of(rows));
     }
-    smallest = smallest_of_block(shared, least_of_warp(smallest));
+    smallest = smallest_of_block(least_of_warp(smallest), shared.of_warp);
     const double reference = plan.normalize_weights == PER_NONE ? 1.0 / static_cast<double>(n_live) : smallest;
     for (int k = 0; k < plan.n_sources; ++k) {
         const SourceRows& rows = plan.sources[k];

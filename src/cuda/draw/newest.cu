@@ -51,7 +51,7 @@ __device__ __forceinline__ void find_newest(const DeviceReplay& replay, int64_t 
             const int64_t at = ring.slot(env, row);
             if (row >= lane.tail && row < lane.head && is_live(replay.priorities.live, at)) slot = at;
         }
-        const int64_t place = n_found + static_cast<int64_t>(sum_before<n_threads>(slot >= 0 ? 1 : 0, shared.of_warp));
+        const int64_t place = n_found + static_cast<int64_t>(sum_before(slot >= 0 ? 1 : 0, shared.of_warp));
         if (slot >= 0 && place < n) slots_out[place] = slot;
         if (threadIdx.x == n_threads - 1) {
             shared.n_found = place + (slot >= 0 ? 1 : 0);

@@ -22,16 +22,6 @@ struct DrawShared {
     bool is_last;
 };
 
-// The smallest value of the warps of the block.
-__device__ __forceinline__ uint64_t smallest_of_block(uint64_t (&shared)[n_warps], uint64_t of_warp) {
-    __syncthreads();
-    if (lane_of_thread() == 0) shared[threadIdx.x / warp_size] = of_warp;
-    __syncthreads();
-    uint64_t smallest = shared[0];
-    for (int64_t warp = 1; warp < n_warps; ++warp) smallest = smaller(smallest, shared[warp]);
-    return smallest;
-}
-
 // The threads of `span` write the weights. In one block `ends_draw` is true: it counts the draw. A thread reads the
 // leaf of its first weight together with the smallest masses.
 __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blocks, const TreeSample& sample,
@@ -46,7 +36,7 @@ __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blo
     uint64_t smallest = ~uint64_t{0};
     for (int64_t i = threadIdx.x; i < n_draw_blocks; i += n_threads)
         smallest = smaller(smallest, tree.smallest_masses[i]);
-    smallest = smallest_of_block(shared, least_of_warp(smallest));
+    smallest = smallest_of_block(least_of_warp(smallest), shared);
     const double log2_smallest = is_empty ? 0.0 : log2_of<double, uint64_t>(static_cast<double>(smallest));
     for (int64_t i = span.first; sample.weights_out != nullptr && i < sample.batch_size; i += span.step) {
         if (is_empty) {
@@ -77,16 +67,17 @@ __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     uint64_t smallest = ~uint64_t{0};
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < request.batch_size; i += span.step) {
-        FoundLeaf leaf = {-1, 0.0f, 0};
+        FoundLeaf leaf = {-1, 0, 0.0f};
         if (total != 0) {
             leaf = find_leaf(tree, shared.row, factor, draw_target(request, static_cast<uint64_t>(i), width, total));
             smallest = smaller(smallest, leaf.mass);
         }
+        const float priority = sample.priorities_out != nullptr ? leaf.priority() : 0.0f;
         if (lane_of_thread() != 0) continue;
         sample.indices_out[i] = leaf.index;
-        if (sample.priorities_out != nullptr) sample.priorities_out[i] = leaf.priority;
+        if (sample.priorities_out != nullptr) sample.priorities_out[i] = priority;
     }
-    smallest = smallest_of_block(shared.of_warp, smallest);
+    smallest = smallest_of_block(smallest, shared.of_warp);
     if (threadIdx.x == 0) tree.smallest_masses[blockIdx.x] = smallest;
     if (!last_block_weighs) return;
     uint32_t& n_arrived = tree.state->meeting.n_arrived;

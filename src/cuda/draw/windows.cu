@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(n_threads, 1)
         if (rows.batch.probabilities != nullptr)
             rows.batch.probabilities[i] = share == no_share() ? 0.0f : static_cast<float>(share / total);
     }
-    smallest = smallest_of_block(shared, smallest);
+    smallest = smallest_of_block(smallest, shared.of_warp);
     if (threadIdx.x != 0) return;
     memory.smallest_shares[blockIdx.x] = smallest;
     if (blockIdx.x == 0 && !has_all) ++replay.state->errors.n_outdated_draws;

@@ -6,7 +6,10 @@
 //       // True if the slots keep their rows. Then each move to another bucket counts as a change of ranks. If slots
 //       // get new rows, these must be counted before: a new row may have the bucket of the row that it replaces.
 //       static constexpr bool rows_stay;
-//       // Calls visit(slot), or visit(slot, false) for a slot that has no live row yet. The threads of the grid share
+//       // True if a thread visits at most few_changes slots.
+//       static constexpr bool are_few;
+//       // Calls visit(slot), visit(slot, false) for a slot that has no live row yet, or visit(slot, true, &priority)
+//       // for one whose row is known to be live, and to have this priority. The threads of the grid share
 //       // the slots, some of which may come more than once. All threads of a warp call it.
 //       void for_each(const DeviceReplay& replay, const Visit& visit) const;
 //       // Calls visit(slot) for at least one slot of each aligned group of 32 that has slots of for_each().
@@ -35,12 +38,13 @@ PER_OUT_OF_LINE float decayed_leaf_of(const DeviceReplay& replay, int64_t slot, 
     return decayed_leaf(replay.priorities.given[slot], alpha, freshness, birth_of(replay, slot));
 }
 
-__device__ __forceinline__ float leaf_of(const DeviceReplay& replay, int64_t slot, double alpha,
-                                         bool may_be_live = true) {
+template <class Replay>
+__device__ __forceinline__ float leaf_of(const Replay& replay, int64_t slot, double alpha, bool may_be_live = true,
+                                         const float* priority = nullptr) {
     const DevicePriorities& priorities = replay.priorities;
-    if (!may_be_live || !is_live(priorities.live, slot)) return 0.0f;
+    if (!may_be_live || (priority == nullptr && !is_live(priorities.live, slot))) return 0.0f;
     if (replay.decays) return decayed_leaf_of(replay, slot, alpha, replay.state->freshness);
-    return priority_to_alpha(priorities.given[slot], alpha);
+    return priority_to_alpha(priority != nullptr ? *priority : priorities.given[slot], alpha);
 }
 
 // The effect of a change on the ranks of one row.
@@ -56,29 +60,30 @@ PER_OUT_OF_LINE RankMove move_in_ranks(const DevicePriorities& priorities, int64
     return {write_leaf(ranks.tree, power_of_two(ranks.tree.state->scale), slot, weight_of(ranks, bucket)), change};
 }
 
-PER_OUT_OF_LINE void note_moves(const DeviceRanks& ranks, MassChanges weights, RankChanges changes) {
+PER_OUT_OF_LINE void note_moves(const DeviceRanks& ranks, MassChanges<> weights, RankChanges changes) {
     note_changes(ranks.tree, weights);
     add_to_ranks(ranks, changes);
 }
 
-template <class Slots>
-__device__ __forceinline__ void write_change(const DeviceReplay& replay, const Slots& slots, TopChanges& top) {
+template <class Replay, class Slots>
+__device__ __forceinline__ void write_change(const Replay& replay, const Slots& slots, TopChanges& top) {
     const DevicePriorities& priorities = replay.priorities;
     const double alpha = replay.state->alpha;
     const double factor = power_of_two(priorities.tree.state->scale);
-    MassChanges leaves;
-    MassChanges weights;
+    MassChanges<Slots::are_few> leaves;
+    MassChanges<> weights;
     RankChanges changes;
-    slots.for_each(replay, [&](int64_t slot, bool may_be_live = true) {
-        leaves.add(write_leaf(priorities.tree, factor, slot, leaf_of(replay, slot, alpha, may_be_live), top));
-        if (!has_ranks(priorities)) return;
+    slots.for_each(replay, [&](int64_t slot, bool may_be_live = true, const float* priority = nullptr) {
+        const float leaf = leaf_of(replay, slot, alpha, may_be_live, priority);
+        leaves.add(write_leaf(priorities.tree, factor, slot, leaf, top));
+        if (!replay.keeps_ranks()) return;
         RankMove move = move_in_ranks(priorities, slot, may_be_live);
         move.change.is_change &= Slots::rows_stay;
         weights.add(move.weight);
         changes.add(move.change);
     });
     note_changes(priorities.tree, leaves);
-    if (has_ranks(priorities)) note_moves(priorities.ranks, weights, changes);
+    if (replay.keeps_ranks()) note_moves(priorities.ranks, weights, changes);
     __syncthreads();
     write_top(priorities.tree, top);
 }
@@ -169,12 +174,6 @@ PER_OUT_OF_LINE void refresh_smallest_leaf(const DevicePriorities& priorities, i
                  [](int, float leaf) { return __float_as_uint(reversed_leaf(leaf)); });
 }
 
-// The number of levels of maxima; 0 if no maximum is kept.
-PER_HOST_DEVICE int levels_of_maxima(const DevicePriorities& priorities) {
-    const int n = priorities.live_maximum.n_levels;
-    return n > priorities.smallest_leaf.n_levels ? n : priorities.smallest_leaf.n_levels;
-}
-
 template <class Slots>
 __device__ __forceinline__ void refresh_maxima(const DeviceReplay& replay, const Slots& slots, int level) {
     const DevicePriorities& priorities = replay.priorities;
@@ -223,27 +222,28 @@ PER_OUT_OF_LINE void finish_change_of_ranks(const DeviceRanks& ranks) {
 }
 
 // One thread calls it.
-__device__ __forceinline__ void finish_change(const DevicePriorities& priorities) {
-    finish_change(priorities.tree);
-    if (has_ranks(priorities)) finish_change_of_ranks(priorities.ranks);
+template <class Replay>
+__device__ __forceinline__ void finish_change_of(const Replay& replay) {
+    finish_change(replay.priorities.tree);
+    if (replay.keeps_ranks()) finish_change_of_ranks(replay.priorities.ranks);
 }
 
 // The whole change. Call it in a kernel of launch_together(), after clear(shared.top) and a barrier of the block.
-template <class Slots>
-__device__ __forceinline__ void change_leaves(const DeviceReplay& replay, const Slots& slots, ChangeShared& shared,
+template <class Replay, class Slots>
+__device__ __forceinline__ void change_leaves(const Replay& replay, const Slots& slots, ChangeShared& shared,
                                               bool rebuilds) {
     const DevicePriorities& priorities = replay.priorities;
     Meeting& meeting = priorities.tree.state->meeting;
     if (replay.decays) rebase_if_due(replay);
     write_change(replay, slots, shared.top);
-    for (int level = 0; level < levels_of_maxima(priorities); ++level) {
+    for (int level = 0; level < replay.levels_of_maxima(); ++level) {
         meet(meeting);
         refresh_maxima(replay, slots, level);
     }
-    meet(meeting, [&] { finish_change(priorities); });
+    meet(meeting, [&] { finish_change_of(replay); });
     if (!rebuilds) return;
     rebuild(priorities.tree, shared.row);
-    if (has_ranks(priorities)) rebuild(priorities.ranks.tree, shared.row);
+    if (replay.keeps_ranks()) rebuild(priorities.ranks.tree, shared.row);
 }
 
 // Queues a kernel that calls change_leaves(), for n units of work. Its arguments are the buffer, `arguments`, and

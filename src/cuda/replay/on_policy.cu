@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(n_scan_threads, 1) add_up_bootstraps_kernel(De
     const int64_t end = first + n_each < replay.n_envs ? first + n_each : replay.n_envs;
     uint64_t sum = 0;
     for (int64_t env = first; env < end; ++env) sum += static_cast<uint64_t>(replay.bootstraps[env]);
-    uint64_t before = sum_before<n_scan_threads>(sum, sums.of_warp);
+    uint64_t before = sum_before(sum, sums.of_warp);
     for (int64_t env = first; env < end; ++env) {
         const int64_t count = replay.bootstraps[env];
         replay.bootstraps[env] = static_cast<int64_t>(before);

@@ -186,10 +186,42 @@ struct DeviceReplay {
     bool decays;                // priorities have a half-life
     bool refuses_nan;           // in observations and rewards
     bool overwrite;
+
+    PER_HOST_DEVICE bool keeps_ranks() const { return has_ranks(priorities); }
+    // The number of levels of maxima; 0 if no maximum is kept.
+    PER_HOST_DEVICE int levels_of_maxima() const {
+        const int n = priorities.live_maximum.n_levels;
+        return n > priorities.smallest_leaf.n_levels ? n : priorities.smallest_leaf.n_levels;
+    }
 };
 
+// A buffer without rarely used options, which kernels for it leave out: see is_plain().
+struct PlainReplay : DeviceReplay {
+    PER_HOST_DEVICE explicit PlainReplay(const DeviceReplay& replay) : DeviceReplay(replay) {}
+
+    static constexpr bool has_sequences = false;
+    static constexpr int32_t max_priority = PER_MAX_EVER;
+    static constexpr int32_t max_times_sampled = 0;
+    static constexpr int64_t max_age = -1;
+    static constexpr bool decays = false;
+    static constexpr bool refuses_nan = false;
+    static constexpr bool overwrite = true;
+    static constexpr int32_t* times_sampled = nullptr;
+    static constexpr int32_t* versions = nullptr;
+    PER_HOST_DEVICE static constexpr bool keeps_ranks() { return false; }
+    PER_HOST_DEVICE static constexpr int levels_of_maxima() { return 0; }
+};
+
+inline bool is_plain(const DeviceReplay& replay) {
+    return !replay.has_sequences && replay.max_priority == PER_MAX_EVER && replay.max_times_sampled == 0 &&
+           replay.max_age < 0 && !replay.decays && !replay.refuses_nan && replay.overwrite &&
+           replay.times_sampled == nullptr && replay.versions == nullptr && !replay.keeps_ranks() &&
+           replay.levels_of_maxima() == 0;
+}
+
 // True if the row in a slot was drawn as often as allowed, or its version is too old.
-__device__ __forceinline__ bool is_used_up(const DeviceReplay& replay, int64_t slot) {
+template <class Replay>
+__device__ __forceinline__ bool is_used_up(const Replay& replay, int64_t slot) {
     return (replay.max_times_sampled != 0 || replay.max_age >= 0) && (replay.flags[slot] & row_is_used_up) != 0;
 }
 

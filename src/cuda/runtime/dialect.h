@@ -133,16 +133,19 @@ __device__ __forceinline__ void meet(Meeting& meeting, const AtEnd& at_end) {
     };
     __syncthreads();
     if (threadIdx.x == 0) {
-        const Meeting before = gridDim.x == 1 ? Meeting{0, 0} : read();
-        const bool is_last = gridDim.x == 1 || arrive(&meeting.n_arrived) == gridDim.x - 1;
-        if (is_last) at_end();
-        if (is_last && gridDim.x != 1) {
-            meeting.n_arrived = 0;
-            arrive(&meeting.ended, 2);
+        const bool is_alone = gridDim.x == 1;
+        const Meeting before = is_alone ? Meeting{0, 0} : read();
+        const bool is_last = is_alone || arrive(&meeting.n_arrived) == gridDim.x - 1;
+        if (is_last) {
+            at_end();
+            if (!is_alone) {
+                meeting.n_arrived = 0;
+                arrive(&meeting.ended, 2);
+            }
+        } else if (!before.is_broken()) {
+            for (uint32_t n_polls = 1; read().ended == before.ended; ++n_polls)
+                if (n_polls == PER_MAX_POLLS) atomicOr(&meeting.ended, 1u);
         }
-        uint32_t n_polls = 0;
-        while (!is_last && !before.is_broken() && read().ended == before.ended)
-            if (++n_polls == PER_MAX_POLLS) atomicOr(&meeting.ended, 1u);
     }
     __syncthreads();
 }

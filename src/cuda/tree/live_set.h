@@ -7,7 +7,7 @@
 
 namespace per::cuda {
 
-inline constexpr int64_t slots_per_word = 32;
+inline constexpr uint64_t slots_per_word = 32;
 
 // A bitmap, and sums of the numbers of its bits. The leaves of the sums are words of the bitmap. Together they take
 // 0.14 bytes a slot.

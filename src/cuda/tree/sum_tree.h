@@ -48,28 +48,34 @@ struct DeviceSums {
     uint64_t* sums[max_tree_levels];
     int64_t n_nodes[max_tree_levels];  // rounded up to whole nodes; the rest is always 0
     int n_levels;                      // leaves included
+    uint64_t* top;                     // the last array of sums, and its length
+    int64_t n_top;
 };
 
 // An entry of an update as the kernel read it: once, as the caller's arrays may change meanwhile.
 struct UpdateEntry {
     int64_t index;  // of a leaf or slot; -1: the entry is skipped
     float priority;
+    bool is_live = true;  // false: the slot's row is not live yet
 };
 
-// The entries of an update that belong to a thread, by their number in the call. The first of them, which mostly is the
-// only one, stays in registers.
+// The entries of an update that belong to a thread, by their number in the call. The first of them stays in registers;
+// with has_one there are no others.
+template <bool has_one = false>
 class EntriesOfThread {
  public:
+    static constexpr bool at_most_one = has_one;
+
     __device__ __forceinline__ EntriesOfThread(int64_t first, UpdateEntry* others) : first_(first), others_(others) {}
 
     __device__ __forceinline__ void set(int64_t i, const UpdateEntry& entry) {
-        if (i == first_)
+        if (has_one || i == first_)
             first_entry_ = entry;
         else
             others_[i] = entry;
     }
     __device__ __forceinline__ UpdateEntry operator[](int64_t i) const {
-        return i == first_ ? first_entry_ : others_[i];
+        return has_one || i == first_ ? first_entry_ : others_[i];
     }
 
  private:
@@ -92,6 +98,11 @@ __device__ __forceinline__ int top_level(const DeviceSums& sums) {
     return sums.n_levels - 1;
 }
 
+// The node above a leaf or node. Division of an unsigned number is a shift.
+__device__ __forceinline__ int64_t parent_of(int64_t node) {
+    return static_cast<int64_t>(static_cast<uint64_t>(node) / fan_out);
+}
+
 __device__ __forceinline__ uint64_t leaf_mass(float priority, double factor) {
     return mass_of(priority > 0.0f ? priority : 0.0f, factor);
 }
@@ -106,25 +117,34 @@ __device__ __forceinline__ uint64_t prefix_sum(uint64_t value, unsigned lane) {
     return value;
 }
 
-__device__ __forceinline__ WideSum sum_of_warp(WideSum value) {
-    for (int bits = warp_size / 2; bits != 0; bits /= 2) {
-        const uint64_t low = __shfl_xor_sync(all_lanes, value.low, bits);
-        const uint64_t high = __shfl_xor_sync(all_lanes, value.high, bits);
-        value = add_wide(value, {low, high});
-    }
-    return value;
+// The device sums up 32-bit numbers of a warp in one instruction, and 32 numbers of this many bits do not overflow.
+inline constexpr int bits_of_piece = 27;
+
+// The sum of the pieces that begin at bit `first`.
+__device__ __forceinline__ uint64_t sum_of_pieces(uint64_t value, int first) {
+    return __reduce_add_sync(all_lanes, static_cast<uint32_t>(value >> first) & ((1u << bits_of_piece) - 1));
 }
 
+// The sum modulo 2^64.
 __device__ __forceinline__ uint64_t sum_of_warp(uint64_t value) {
-    for (int bits = warp_size / 2; bits != 0; bits /= 2) value += __shfl_xor_sync(all_lanes, value, bits);
-    return value;
+    return sum_of_pieces(value, 0) + (sum_of_pieces(value, bits_of_piece) << bits_of_piece) +
+           (sum_of_pieces(value, 2 * bits_of_piece) << 2 * bits_of_piece);
 }
 
+__device__ __forceinline__ WideSum sum_of_warp(WideSum value) {
+    const uint64_t low = sum_of_pieces(value.low, 0) + (sum_of_pieces(value.low, bits_of_piece) << bits_of_piece);
+    const uint64_t middle = sum_of_pieces(value.low, 2 * bits_of_piece);
+    return add_wide({low, sum_of_warp(value.high)}, {middle << 2 * bits_of_piece, middle >> (64 - 2 * bits_of_piece)});
+}
+
+// The smallest of 64-bit numbers. Doubles must not be negative, so that their bits have their order.
 template <class Number>
 __device__ __forceinline__ Number least_of_warp(Number value) {
-    for (int bits = warp_size / 2; bits != 0; bits /= 2)
-        value = smaller(value, __shfl_xor_sync(all_lanes, value, bits));
-    return value;
+    const uint64_t bits = bit_cast<uint64_t>(value);
+    const uint32_t high = static_cast<uint32_t>(bits >> 32);
+    const uint32_t least = __reduce_min_sync(all_lanes, high);
+    const uint32_t low = __reduce_min_sync(all_lanes, high == least ? static_cast<uint32_t>(bits) : ~0u);
+    return bit_cast<Number>(uint64_t{least} << 32 | low);
 }
 
 // Adds the sum over the warp to a number in global memory.
@@ -144,16 +164,25 @@ __device__ __forceinline__ void atomic_add_wide(WideSum* at, WideSum value) {
 // ---- sums over a block
 
 // The sum of the values of the threads before this one. The whole block calls it; `sums` lies in shared memory.
-template <int block_size>
 __device__ __forceinline__ uint64_t sum_before(uint64_t value, uint64_t (&sums)[warp_size]) {
     const unsigned lane = lane_of_thread();
     const unsigned warp = threadIdx.x / warp_size;
     const uint64_t up_to = prefix_sum(value, lane);
     if (lane == warp_size - 1) sums[warp] = up_to;
     __syncthreads();
-    uint64_t before = up_to - value;
-    for (unsigned i = 0; i < block_size / warp_size; ++i) before += i < warp ? sums[i] : 0;
-    return before;
+    return up_to - value + sum_of_warp(lane < warp ? sums[lane] : 0);
+}
+
+// The smallest of the numbers that the warps pass. The whole block, of n_threads, calls it and gets the result;
+// `numbers` lies in shared memory.
+template <class Number>
+__device__ __forceinline__ Number smallest_of_block(Number of_warp, Number (&numbers)[n_warps]) {
+    const unsigned lane = lane_of_thread();
+    if (lane == 0) numbers[threadIdx.x / warp_size] = of_warp;
+    __syncthreads();
+    const Number smallest = least_of_warp(numbers[lane % n_warps]);
+    __syncthreads();
+    return smallest;
 }
 
 // ---- the top row
@@ -167,15 +196,14 @@ struct TopRow {
 template <int block_size = n_threads>
 __device__ __forceinline__ void load_top_row(const DeviceSums& tree, TopRow& row) {
     constexpr int n_each = max_top / block_size;
-    const int level = top_level(tree);
     const int64_t first = static_cast<int64_t>(threadIdx.x) * n_each;
     uint64_t entries[n_each] = {};
-    if (first < tree.n_nodes[level])
-        for (int i = 0; i < n_each; ++i) entries[i] = tree.sums[level][first + i];
+    if (first < tree.n_top)
+        for (int i = 0; i < n_each; ++i) entries[i] = tree.top[first + i];
     uint64_t sum = 0;
     for (const uint64_t entry : entries) sum += entry;
     __syncthreads();  // the row may be in use
-    uint64_t before = sum_before<block_size>(sum, row.warp_sums);
+    uint64_t before = sum_before(sum, row.warp_sums);
     for (int i = 0; i < n_each; ++i) row.prefix[first + i] = before += entries[i];
     __syncthreads();
 }
@@ -188,8 +216,13 @@ __device__ __forceinline__ uint64_t total_of(const TopRow& row) {
 
 struct FoundLeaf {
     int64_t index;
-    float priority;
     uint64_t mass;
+    float own_priority;  // of the leaf of the same node that the thread has read
+
+    // The whole warp calls it.
+    __device__ __forceinline__ float priority() const {
+        return __shfl_sync(all_lanes, own_priority, static_cast<int>(index & (fan_out - 1)));
+    }
 };
 
 // The child whose mass holds unit `rest` of the node's mass; the last child if no other does. `rest` becomes the number
@@ -230,20 +263,34 @@ __device__ __forceinline__ void find_nodes(const DeviceSums& sums, const TopRow&
     }
 }
 
-// Finds the leaves that hold n units of mass, in the same way.
+// Finds the leaves that hold n units of mass, in the same way. The loop handles leaves like sums, so that the code of
+// find_child() is there only once.
 template <int most>
 __device__ __forceinline__ void find_leaves(const DeviceTree& tree, const TopRow& row, double factor, int n,
                                             uint64_t (&units)[most], FoundLeaf (&leaves)[most]) {
     const unsigned lane = lane_of_thread();
     int64_t nodes[most];
-    find_nodes(tree, row, n, units, nodes);
-    float priorities[most];
-    for (int k = 0; k < most && k < n; ++k) priorities[k] = tree.leaves[nodes[k] * fan_out + lane];
+    float priorities[most] = {};
+    uint64_t masses[most];
+    for (int k = 0; k < most && k < n; ++k) nodes[k] = find_in_top_row(row, units[k]);
+    PER_ROLLED
+    for (int level = top_level(tree) - 1;; --level) {
+        for (int k = 0; k < most && k < n; ++k) {
+            nodes[k] = nodes[k] * fan_out + lane;
+            if (level != 0)
+                masses[k] = tree.sums[level][nodes[k]];
+            else
+                priorities[k] = tree.leaves[nodes[k]];
+        }
+        for (int k = 0; k < most && k < n; ++k) {
+            if (level == 0) masses[k] = leaf_mass(priorities[k], factor);
+            nodes[k] += find_child(masses[k], units[k], lane) - static_cast<int>(lane);
+        }
+        if (level == 0) break;
+    }
     for (int k = 0; k < most && k < n; ++k) {
-        const uint64_t mass = leaf_mass(priorities[k], factor);
-        const int child = find_child(mass, units[k], lane);
-        leaves[k] = {nodes[k] * fan_out + child, __shfl_sync(all_lanes, priorities[k], child),
-                     __shfl_sync(all_lanes, mass, child)};
+        const int child = static_cast<int>(nodes[k] & (fan_out - 1));
+        leaves[k] = {nodes[k], __shfl_sync(all_lanes, masses[k], child), priorities[k]};
     }
 }
 
@@ -265,7 +312,7 @@ inline int64_t blocks_of_draw(const DeviceTree& tree, int64_t n, int64_t n_each)
 __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, int64_t leaf, uint64_t difference) {
     PER_ROLLED
     for (int level = 1; level < sums.n_levels; ++level) {
-        leaf /= fan_out;
+        leaf = parent_of(leaf);
         atomic_add(&sums.sums[level][leaf], difference);
     }
 }
@@ -289,17 +336,16 @@ __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, TopChanges& 
                                             uint64_t difference) {
     PER_ROLLED
     for (int level = 1; level < top_level(sums); ++level) {
-        leaf /= fan_out;
+        leaf = parent_of(leaf);
         atomic_add(&sums.sums[level][leaf], difference);
     }
-    atomic_add(top.differences[leaf / fan_out], difference);
+    atomic_add(top.differences[parent_of(leaf)], difference);
 }
 
 // The whole block, of n_threads, calls it, after a barrier. Entries that the row does not have did not change.
 __device__ __forceinline__ void write_top(const DeviceSums& sums, const TopChanges& top) {
     PER_ASSUME(blockDim.x == n_threads);
-    uint64_t* const row = sums.sums[top_level(sums)];
-    for (int64_t i = threadIdx.x; i < max_top; i += n_threads) add_if_any(&row[i], top.differences[i].value());
+    for (int64_t i = threadIdx.x; i < max_top; i += n_threads) add_if_any(&sums.top[i], top.differences[i].value());
 }
 
 // The threads, or warps, that share some work: the number of this one among them, and how many they are.
@@ -315,6 +361,16 @@ __device__ __forceinline__ GridSpan grid_span() {
 __device__ __forceinline__ GridSpan warp_span() {
     const GridSpan threads = grid_span();
     return {threads.first / warp_size, threads.step / warp_size};
+}
+
+// Calls visit(i) for each i < n of a thread or warp. With at_most_one the grid has as many of them as n, or more.
+template <bool at_most_one, class Visit>
+__device__ __forceinline__ void for_each_of(const GridSpan& span, int64_t n, const Visit& visit) {
+    if constexpr (at_most_one) {
+        if (span.first < n) visit(span.first);
+    } else {
+        for (int64_t i = span.first; i < n; i += span.step) visit(i);
+    }
 }
 
 }  // namespace per::cuda

@@ -32,21 +32,36 @@ __device__ __forceinline__ MassChange write_leaf(const DeviceTree& tree, double 
     return {difference, is_too_large(leaf, factor)};
 }
 
-// The sum of the changes of a thread.
+// The most changes of a thread for which the sum of a warp fits 64 bits: 32 times as many changes of at most 2^52.
+inline constexpr int64_t few_changes = 63;
+
+__device__ __forceinline__ WideSum wide_difference(uint64_t difference) {
+    return {difference, difference >> 63 != 0 ? ~uint64_t{0} : 0};
+}
+
+// The sum of the changes of a thread. are_few: there are at most few_changes.
+template <bool are_few = false>
 struct MassChanges {
-    WideSum difference = {0, 0};
+    WideSum difference = {0, 0};  // only `low` counts if there are few
     bool has_too_large = false;
 
     __device__ __forceinline__ void add(const MassChange& change) {
-        difference = add_wide(difference, {change.difference, change.difference >> 63 != 0 ? ~uint64_t{0} : 0});
+        if (are_few)
+            difference.low += change.difference;
+        else
+            difference = add_wide(difference, wide_difference(change.difference));
         has_too_large |= change.is_too_large;
+    }
+    __device__ __forceinline__ WideSum of_warp() const {
+        return are_few ? wide_difference(sum_of_warp(difference.low)) : sum_of_warp(difference);
     }
 };
 
 // All threads of a warp call it after their last leaf.
-__device__ __forceinline__ void note_changes(const DeviceTree& tree, const MassChanges& changes) {
+template <bool are_few>
+__device__ __forceinline__ void note_changes(const DeviceTree& tree, const MassChanges<are_few>& changes) {
     TreeState& state = *tree.state;
-    const WideSum difference = sum_of_warp(changes.difference);
+    const WideSum difference = changes.of_warp();
     const bool has_too_large = __ballot_sync(all_lanes, changes.has_too_large) != 0;
     if (lane_of_thread() != 0) return;
     if (has_too_large) atomicExch(&state.has_too_large, 1u);

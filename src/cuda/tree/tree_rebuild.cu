@@ -61,9 +61,8 @@ void queue_automatic_scale(const DeviceTree& tree, cudaStream_t stream) {
 }
 
 void queue_zeros(const DeviceSums& sums, const void* end, const char* doing_what, cudaStream_t stream) {
-    uint64_t* const top = sums.sums[sums.n_levels - 1];
-    const auto n_bytes = static_cast<const std::byte*>(end) - reinterpret_cast<const std::byte*>(top);
-    check(cudaMemsetAsync(top, 0, static_cast<std::size_t>(n_bytes), stream), doing_what);
+    const auto n_bytes = static_cast<const std::byte*>(end) - reinterpret_cast<const std::byte*>(sums.top);
+    check(cudaMemsetAsync(sums.top, 0, static_cast<std::size_t>(n_bytes), stream), doing_what);
 }
 
 void queue_reset(const DeviceTree& tree, cudaStream_t stream) {

@@ -30,7 +30,7 @@ constexpr uint64_t one_bad_priority = uint64_t{1} << bits_of_count;
 // ---- the parts of an update, between which the blocks meet
 
 // Claims leaves. If several entries have the same index, the last one wins.
-__device__ __forceinline__ void claim_leaves(const DeviceTree& tree, const Batch& batch, EntriesOfThread& entries) {
+__device__ __forceinline__ void claim_leaves(const DeviceTree& tree, const Batch& batch, EntriesOfThread<>& entries) {
     uint64_t n_bad = 0;
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < batch.count; i += span.step) {
@@ -53,10 +53,10 @@ __device__ __forceinline__ void claim_leaves(const DeviceTree& tree, const Batch
 }
 
 // The entry that holds the claim writes its leaf and ends the claim.
-__device__ __forceinline__ void write_leaves(const DeviceTree& tree, const Batch& batch, const EntriesOfThread& entries,
-                                             TopChanges& top) {
+__device__ __forceinline__ void write_leaves(const DeviceTree& tree, const Batch& batch,
+                                             const EntriesOfThread<>& entries, TopChanges& top) {
     const double factor = power_of_two(tree.state->scale);
-    MassChanges changes;
+    MassChanges<> changes;
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < batch.count; i += span.step) {
         const UpdateEntry entry = entries[i];
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     update_kernel(const __grid_constant__ DeviceTree tree, Batch batch, UpdateEntry* others, bool rebuilds) {
     PER_SHARED(ChangeShared, shared);
     clear(shared.top);
-    EntriesOfThread entries(grid_span().first, others);
+    EntriesOfThread<> entries(grid_span().first, others);
     claim_leaves(tree, batch, entries);
     meet(tree.state->meeting);
     write_leaves(tree, batch, entries, shared.top);
