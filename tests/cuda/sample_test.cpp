@@ -1,6 +1,7 @@
 // Batches of a buffer on CUDA are bit-identical to those of the same buffer on the CPU: the drawn ids, for every scheme
 // and weighting, and all arrays; also the statistics of the last batch.
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "both_buffers.h"
@@ -142,6 +143,46 @@ TEST(CudaSampleOptions, all_of_them_together) {
                     EXPECT_TRUE(draw_same(buffers, sample));
                 }
     simulator::options().all_blocks_resident = false;
+}
+
+// Without any of them, a kernel draws that knows none of them.
+TEST(CudaSampleOptions, each_of_them_alone) {
+    static constexpr uint64_t key[2] = {11, 5};
+    const std::function<void(ReplaySample&)> changes[] = {
+        [](ReplaySample&) {},
+        [](ReplaySample& sample) {
+            sample.rows = DrawnRows{key, {}};
+        },
+        [](ReplaySample& sample) { sample.n_step_min = 1; },
+        [](ReplaySample& sample) { sample.n_step = 1; },
+        [](ReplaySample& sample) { sample.beta = 0.5; },
+        [](ReplaySample& sample) { sample.uniform_fraction = 0.3; },
+        [](ReplaySample& sample) { sample.scheme = PER_INDEPENDENT; },
+        [](ReplaySample& sample) { sample.scheme = PER_WITHOUT_REPLACEMENT; },
+        [](ReplaySample& sample) { sample.prioritization = PER_RANK; },
+        [](ReplaySample& sample) { sample.prioritization = PER_UNIFORM; },
+        [](ReplaySample& sample) { sample.normalize_weights = PER_BUFFER_MAX; },
+        [](ReplaySample& sample) { sample.normalize_weights = PER_NONE; },
+        [](ReplaySample& sample) { sample.n_newest = 5; },
+    };
+    for (const bool stores_next : {false, true})
+        for (const int32_t stack : {1, 4})
+            for (const int64_t n_step : {1, 3, 40}) {
+                BufferShape shape;
+                shape.rows = 100;
+                shape.stores_next = stores_next;
+                shape.stack = stack;
+                shape.n_step = n_step;
+                shape.image_bytes = 4;  // so that stacks fit, too
+                shape.p_end = n_step == 40 ? 0.02 : 0.1;
+                BothBuffers buffers(shape, 9);
+                buffers.fill(150, 0.2);
+                for (const auto& change : changes) {
+                    ReplaySample sample = buffers.sample_of(33);
+                    change(sample);
+                    EXPECT_TRUE(draw_same(buffers, sample));
+                }
+            }
 }
 
 TEST(CudaSampleOptions, newest_rows_are_those_of_the_cpu) {
