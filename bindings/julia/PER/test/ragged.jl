@@ -332,10 +332,10 @@ end
 end
 
 @testset "memory for rows has a limit" begin
-    buffer = ReplayBuffer(4000, RAGGED_FIELDS; max_heap_bytes = 200_000)
-    @test options(buffer).max_heap_bytes == 200_000
+    buffer = ReplayBuffer(4000, RAGGED_FIELDS; max_heap_bytes = 150_000)
+    @test options(buffer).max_heap_bytes == 150_000
     error = thrown(() -> foreach(_ -> extend!(buffer; steps_of(1:500, 1)...), 1:8))
-    @test error.status == PER.PER_ERROR_FULL && occursin("of max_heap_bytes, 200000, are left", error.message)
+    @test error.status == PER.PER_ERROR_FULL && occursin("of max_heap_bytes, 150000, are left", error.message)
     @test stats(buffer).added in 500:500:3500
     path = tempname()
     save(buffer, path)
