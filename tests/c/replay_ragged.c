@@ -402,6 +402,43 @@ static void memory_follows_what_is_stored(int32_t dtype, int64_t n_rows, int64_t
     per_replay_free(replay);
 }
 
+/* From 2^16 bytes on, a block has a longer header. */
+static void long_rows_come_back(void) {
+    enum { N = 6, LONGEST = 70000, ROOM = 5 * LONGEST };
+    static const int64_t lengths[N] = {65534, 65535, 65536, 65537, LONGEST, 0};
+    static const int64_t ids[N] = {0, 1, 2, 3, 4, 5};
+    static uint8_t values[ROOM], drawn[ROOM];
+    int64_t given[N + 1] = {0}, offsets[N + 1];
+    const per_field fields[2] = {{.name = "observation", .dtype = PER_FLOAT32},
+                                 {.name = "text", .dtype = PER_UINT8, .max_length = LONGEST}};
+    per_replay_options options = replay_options(N, 1);
+    options.store_next_observation = 1; /* each step takes one row */
+    set_fields(&options, fields, 2);
+    per_replay* replay = create_replay(&options);
+    for (int64_t i = 0; i < N; ++i) given[i + 1] = given[i] + lengths[i];
+    for (int round = 0; round < 3; ++round) { /* later rounds overwrite */
+        const float observations[N] = {0}, rewards[N] = {0};
+        const uint8_t flags[N] = {1, 1, 1, 1, 1, 1};
+        int64_t of_round[N];
+        for (int64_t i = 0; i < ROOM; ++i) values[i] = (uint8_t)mix(5, (uint64_t)round, (uint64_t)i);
+        per_array arrays[2] = {array_of(observations, PER_FLOAT32), array_of(values, PER_UINT8)};
+        arrays[1].offsets = given;
+        const per_array next[2] = {array_of(observations, PER_FLOAT32), {.data = NULL}};
+        per_steps steps = steps_of(N, arrays, next, rewards, flags, flags);
+        CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+        per_ragged text = {.values = drawn, .offsets = offsets, .capacity = ROOM};
+        void* outputs[2] = {NULL, &text};
+        per_batch batch;
+        CHECK_OK(per_batch_init(&batch, sizeof batch));
+        batch.fields = outputs;
+        for (int64_t i = 0; i < N; ++i) of_round[i] = ids[i] + N * round;
+        CHECK_OK(per_replay_get(replay, N, of_round, &batch, NULL));
+        CHECK(memcmp(offsets, given, sizeof given) == 0);
+        CHECK(memcmp(drawn, values, (size_t)given[N]) == 0);
+    }
+    per_replay_free(replay);
+}
+
 /* A loader makes room in its slots; a later batch does not change one that is out. */
 static void loaders_draw_the_same_rows(int32_t stores_next) {
     enum { SLOTS = 3, ROUNDS = 40 };
@@ -617,6 +654,7 @@ int main(void) {
         }
     a_batch_that_does_not_fit_is_drawn_again();
     rows_are_read_and_set_by_id();
+    long_rows_come_back();
     sequences(1000);
     sequences(6);
     gaps_are_seen();

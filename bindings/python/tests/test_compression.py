@@ -50,6 +50,34 @@ def same(batch, other):
     return all(np.array_equal(getattr(batch, name), getattr(other, name)) for name in vars(batch))
 
 
+@pytest.mark.parametrize("n_bytes", [65_535, 65_536, 200_000])
+def test_long_frames_come_back(n_bytes):
+    """Frames like the first one, packed by it to a few bytes or to more than 2^16, and another one that is not."""
+    random = np.random.default_rng(4)
+    frames = np.tile(random.integers(0, 256, n_bytes, np.uint8), (4, 1))
+    frames[1, 7] ^= 1
+    frames[2, : n_bytes // 2] = random.integers(0, 256, n_bytes // 2)
+    frames[3] = random.integers(0, 256, n_bytes)
+    buffer = per.ReplayBuffer(
+        4, {"observation": per.Field(n_bytes, "uint8", compression="delta")}, store_next_observation=True
+    )
+    for frame in [*frames, *frames[::-1]]:  # also over rows of another kind
+        buffer.add(observation=frame, next_observation=frame, reward=0.0, terminated=True, truncated=False)
+    np.testing.assert_array_equal(buffer.get(np.arange(4, 8)).observation, frames[::-1])
+
+
+def test_more_frames_are_alike_than_a_key_can_count():
+    n, frame = 20_000, np.random.default_rng(1).integers(0, 256, 100_000, np.uint8)
+    fields = {"observation": per.Field(len(frame), "uint8", compression="delta")}
+    buffer = per.ReplayBuffer(n, fields, store_next_observation=True)
+    # The frames of later calls take the places of a part of the first ones, whose key must stay.
+    for change, count in (0, n), (1, 6000), (2, 6000):
+        for _ in range(count):
+            seen = frame ^ np.uint8(change)
+            buffer.add(observation=seen, next_observation=seen, reward=0.0, terminated=True, truncated=False)
+    assert (buffer.get([*range(12_000, n, 1000), n - 1]).observation == frame).all()
+
+
 def test_draws_are_those_of_a_buffer_without_compression():
     buffer, twin = filled(n_step=3), filled("none", n_step=3)
     assert buffer.stats().memory_bytes < twin.stats().memory_bytes
