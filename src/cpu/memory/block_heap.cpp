@@ -12,7 +12,7 @@
 namespace per::cpu {
 namespace {
 
-constexpr std::size_t least_block_bytes = 8;
+constexpr std::size_t least_block_bytes = sizeof(std::byte*);  // a freed block has the address of the next one
 constexpr std::size_t most_small_bytes = 256;
 constexpr std::size_t least_chunk_bytes = 8192;
 constexpr std::size_t small_area_bytes = std::size_t{1} << 17;

@@ -118,8 +118,10 @@ void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) con
 // Turns the priorities of adjacent slots into leaves that decay. All that are not 0 are `priority`, if that is given.
 void PriorityStore::decay_run(int64_t first, int64_t n, float priority, float* leaves_out) const {
     const PowerKernels& kernels = tree_.kernels().power;
-    if (alpha_ == 0.0) priority = 1.0f;
-    if (alpha_ == 0.0) std::fill_n(leaves_out, n, priority);
+    if (alpha_ == 0.0) {  // no priority matters, not even 0
+        priority = 1.0f;
+        std::fill_n(leaves_out, n, priority);
+    }
     births_.for_each_run(first, n, [&](int64_t n_rows, int64_t birth, int64_t step) {
         if (priority == not_given) {
             for (int64_t i = 0; i < n_rows; ++i) births_of_staged_[i] = birth + step * i;

@@ -264,8 +264,8 @@ int64_t threads_at_once(const GivenSteps& steps) {
     return std::max(steps.n_lanes * int64_t{warp_size}, (n_units + max_units_of_thread - 1) / max_units_of_thread);
 }
 
-// True if steps have none of what the kernel of PlainSteps leaves out. For a step of one lane that kernel executes 925
-// different instructions, and that of GivenSteps half as many again.
+// Whether the kernel of PlainSteps can add these steps. For a step of one lane it executes 925 different instructions,
+// and that of GivenSteps half as many again.
 bool is_plain(const GivenSteps& steps, int64_t n_fields) {
     return steps.length == 1 && steps.env_ids == nullptr && !steps.has_mask() && !steps.has_next_mask() &&
            !steps.has_priorities() && !steps.has_casts && n_fields <= max_fields_by_value && steps.rules.stack == 1 &&

@@ -329,8 +329,8 @@ __global__ void __launch_bounds__(n_threads, 1)
     copy_rows(copies, plan.rules, memory.rows_of<Row>(), plan.n);
 }
 
-// True if a draw needs none of what the kernel of PlainDraw leaves out. For 256 rows that kernel executes 866 different
-// instructions, and that of DrawPlan a third more.
+// Whether the kernel of PlainDraw can make this draw. For 256 rows it executes 866 different instructions, and that of
+// DrawPlan a third more.
 bool is_plain(const DeviceReplay& replay, const DrawPlan& plan, const FrameCopies& copies, int64_t n_draw_blocks) {
     const RowPlan& rows = plan.rows;
     return !replay.has_sequences && plan.n_newest == 0 && plan.prioritization == PER_PROPORTIONAL &&

@@ -207,8 +207,8 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// True if an update has none of what the kernel of PlainReplay leaves out. For 256 TD errors that kernel executes 421
-// different instructions, and that of DeviceReplay a third more.
+// Whether the kernel of PlainReplay can make this update. For 256 TD errors it executes 421 different instructions, and
+// that of DeviceReplay a third more.
 bool is_plain(const DeviceReplay& replay, const ReplayUpdate& update) {
     return is_plain(replay) && update.td_errors != nullptr && update.n_critics == 1 &&
            update.count <= n_threads * int64_t{replay.priorities.tree.max_blocks};
