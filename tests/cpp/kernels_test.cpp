@@ -246,11 +246,27 @@ TEST_P(EachVariant, decayed_leaves_are_those_of_decayed_leaf) {
     for (const double half_life : {0.01, 3.0, 1e5, 1e12}) {
         for (const double alpha : {0.0, 0.6, 1.0, 9.0}) {
             const Freshness freshness = {1 / half_life, static_cast<int64_t>(numbers_() % 100)};
-            kernels_->power.decay(n, priorities.data(), alpha, freshness, births.data(), leaves.data());
+            kernels_->power.decay(n, priorities.data(), alpha, freshness, {births.data()}, leaves.data());
             for (int64_t i = 0; i < n; ++i)
                 ASSERT_EQ(leaves[i], decayed_leaf(priorities[i], alpha, freshness, births[i])) << priorities[i];
             ASSERT_EQ(leaves[n], 7.0f);
         }
+    }
+}
+
+// A lane of 1,000 rows, of which the latest, row 123'456, is in slot 456.
+TEST_P(EachVariant, decayed_leaves_take_slots_as_births) {
+    std::vector<int64_t> slots(1001);
+    for (int64_t& slot : slots) slot = static_cast<int64_t>(numbers_() % 1000);
+    slots[0] = 456, slots[1] = 457, slots[2] = 999, slots[3] = 0;
+    const std::vector<float> priorities(slots.size(), 0.3f);
+    std::vector<float> leaves(slots.size());
+    const Freshness freshness = {1 / 50.0, 2500};
+    const GivenBirths births = {slots.data(), 456, 123'000, 122'000};
+    kernels_->power.decay(std::ssize(slots), priorities.data(), 0.6, freshness, births, leaves.data());
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+        const int64_t row = slots[i] + (slots[i] <= 456 ? 123'000 : 122'000);
+        ASSERT_EQ(leaves[i], decayed_leaf(0.3f, 0.6, freshness, row)) << slots[i];
     }
 }
 

@@ -72,13 +72,22 @@ struct UpdateKernels {
     void (*refresh)(const TreeArrays& tree, int level, int64_t first, int64_t last);
 };
 
+// The births of rows (freshness.h). By default they are `numbers`. If those are the slots of a lane's rows, of which the
+// latest is in slot `latest`, then `offset` is added to them, or offset_behind where the slot is behind that one.
+struct GivenBirths {
+    const int64_t* numbers;  // 0 .. max_birth, as the births
+    int64_t latest = max_birth;
+    int64_t offset = 0;
+    int64_t offset_behind = 0;
+};
+
 // Powers and weights, as priority.h, freshness.h and draw.h of the rules define them.
 struct PowerKernels {
     // priority_to_alpha() of each.
     void (*raise)(int64_t count, const float* priorities, double alpha, float* powers_out);
-    // decayed_leaf() of each, given its birth, at most max_birth.
+    // decayed_leaf() of each.
     void (*decay)(int64_t count, const float* priorities, double alpha, const Freshness& freshness,
-                  const int64_t* births, float* leaves_out);
+                  const GivenBirths& births, float* leaves_out);
     // The same for births first_birth, first_birth + 1, .. and priorities whose log2_of_power() is `exponent`. Leaves
     // that are 0 stay 0.
     void (*decay_run)(int64_t count, double exponent, const Freshness& freshness, int64_t first_birth, float* leaves);

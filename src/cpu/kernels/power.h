@@ -31,17 +31,25 @@ PER_INLINE Real half_lives_of(Real births, const Freshness& freshness) {
     return half_lives < max_half_lives ? half_lives : Real{} + max_half_lives;
 }
 
-void decay(int64_t count, const float* priorities, double alpha, const Freshness& freshness, const int64_t* births,
+void decay(int64_t count, const float* priorities, double alpha, const Freshness& freshness, const GivenBirths& births,
            float* leaves_out) {
     const double reference = static_cast<double>(freshness.reference);
+    const double latest = static_cast<double>(births.latest);
+    const Real offset = Real{} + static_cast<double>(births.offset);
+    const Real offset_behind = Real{} + static_cast<double>(births.offset_behind);
     int64_t i = 0;
     for (; i + lanes <= count; i += lanes) {
         const Real x = to_real(load<Floats>(priorities + i));
-        const Real half_lives = half_lives_of(small_to_real(load<Bits>(births + i)), freshness);
+        const Real number = small_to_real(load<Bits>(births.numbers + i));
+        const Real half_lives = half_lives_of(number + (number > latest ? offset_behind : offset), freshness);
         const Real leaf = decayed_power<Real, Bits>(log2_of_power<Real, Bits>(x, alpha), half_lives, reference);
         store(leaves_out + i, to_floats(x == 0.0 && alpha != 0.0 ? Real{} : leaf));
     }
-    for (; i < count; ++i) leaves_out[i] = decayed_leaf(priorities[i], alpha, freshness, births[i]);
+    for (; i < count; ++i) {
+        const int64_t number = births.numbers[i];
+        const int64_t birth = number + (number > births.latest ? births.offset_behind : births.offset);
+        leaves_out[i] = decayed_leaf(priorities[i], alpha, freshness, birth);
+    }
 }
 
 // leaf_of(births) gives the leaf of each lane.

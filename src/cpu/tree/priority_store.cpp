@@ -69,8 +69,8 @@ void PriorityStore::compute_leaves(int64_t n, const int64_t* slots, float* leave
     if (freshness_.decays() && n <= 2) {
         for (int64_t i = 0; i < n; ++i) leaves_out[i] = decayed(leaves_out[i], births_.of_slot(slots[i]));
     } else if (freshness_.decays()) {
-        births_.read(n, slots, births_of_staged_);
-        tree_.kernels().power.decay(n, leaves_out, alpha_, freshness_, births_of_staged_, leaves_out);
+        tree_.kernels().power.decay(n, leaves_out, alpha_, freshness_, births_.of_slots(n, slots, births_of_staged_),
+                                    leaves_out);
     } else if (n <= 2) {  // a single step usually has the priority of the one before
         for (int64_t i = 0; i < n; ++i)
             if (leaves_out[i] > 0.0f || alpha_ == 0.0) leaves_out[i] = power_of(leaves_out[i]);
@@ -125,7 +125,7 @@ void PriorityStore::decay_run(int64_t first, int64_t n, float priority, float* l
     births_.for_each_run(first, n, [&](int64_t n_rows, int64_t birth, int64_t step) {
         if (priority == not_given) {
             for (int64_t i = 0; i < n_rows; ++i) births_of_staged_[i] = birth + step * i;
-            kernels.decay(n_rows, leaves_out, alpha_, freshness_, births_of_staged_, leaves_out);
+            kernels.decay(n_rows, leaves_out, alpha_, freshness_, {births_of_staged_}, leaves_out);
         } else if (step == 0) {
             const float leaf = decayed(priority, birth);
             for (int64_t i = 0; i < n_rows; ++i) leaves_out[i] = leaves_out[i] > 0.0f ? leaf : 0.0f;
