@@ -14,8 +14,20 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).parents[1]
 LIST = ROOT / "cmake/hot_functions.txt"
-CALLS = ("per_replay_sample", "per_replay_update_priorities", "per_replay_add", "per_sample", "per_update")
-USES = (("freshness", "gather", "add"), ("sample", "update"), ("n_step", "frame_stack", "sequence", "uniform"))
+CALLS = (
+    "per_replay_sample",
+    "per_replay_update_priorities",
+    "per_replay_add",
+    "per_sample",
+    "per_update",
+    "per_mixture_sample",
+)
+USES = (
+    ("freshness", "gather", "add"),
+    ("sample", "update"),
+    ("mixture",),
+    ("n_step", "frame_stack", "sequence", "uniform"),
+)
 
 
 def functions_of(cases: tuple[str, ...]) -> set[str]:
