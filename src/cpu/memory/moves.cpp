@@ -54,8 +54,8 @@ constexpr Moves moves = {
     [](std::byte* out, int64_t out_stride, const std::byte* from, int64_t from_stride, int64_t n, int64_t bytes) {
         for (; n > 0; --n, out += out_stride, from += from_stride) move(out, from, bytes);
     },
-    [](std::byte* out, const std::byte* const* frames, int64_t n, int64_t bytes) {
-        for (int64_t i = 0; i < n; ++i, out += bytes) move(out, frames[i], bytes);
+    [](std::byte* out, const std::byte* const* from, int64_t place, int64_t n, int64_t bytes) {
+        for (int64_t i = 0; i < n; ++i, out += bytes) move(out, from[i] + place, bytes);
     }};
 
 }  // namespace

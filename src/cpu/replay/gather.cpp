@@ -29,12 +29,13 @@ void GatherPlan::add_copy(int64_t field, void* out, const FramePlaces* gather, i
     const int64_t place = state_.rows.place_in_record((is_own_array ? next_column : column).first);
     const std::byte** const places = gather != nullptr ? gather->places(field, is_next) : nullptr;
     const bool is_fetched_apart = places == nullptr && (place < 0 || stack > 1);
+    const int64_t place_at_slot = is_next && !is_own_array ? -1 : place;
     if (place < 0)
         is_in_records_ = false;
     else
         (is_next && !is_own_array ? next_part_ : part_).include(place, bytes);
     copies_.push_back({column, next_column, state_.rows.packed(field), state_.rows.next_packed(field),
-                       static_cast<std::byte*>(out), places, bytes, stack, is_next,
+                       static_cast<std::byte*>(out), places, bytes, stack, place_at_slot, is_next,
                        state_.fields[field].pads_with_zeros(), is_fetched_apart, &moves_of(bytes)});
     row_bytes_ += stack * (places != nullptr ? int64_t{sizeof *places} : bytes);
 }
@@ -161,19 +162,20 @@ void GatherPlan::copy_packed(const Copy& copy, std::byte* out, const GatherRow* 
     });
 }
 
-// Finds the places of all frames of a block before it copies the first. Finding a place takes 1 ns then, and 4 ns if
-// copies are made in between.
-void GatherPlan::copy_newest(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const {
+// Finds the places of all frames before it copies the first. Finding a place takes 1 ns then, and 4 ns if copies are
+// made in between. records: [n] those of the rows' slots, where most frames lie.
+void GatherPlan::copy_newest(const Copy& copy, std::byte* out, const GatherRow* rows, const std::byte* const* records,
+                             int64_t n) const {
+    const auto is_own = [](const GatherRow& row) { return row.next_is_own_array; };
+    const auto is_at_slot = [](const GatherRow& row) { return row.next_is_own_array && row.next_slot == row.slot; };
+    if (copy.place >= 0 && (!copy.is_next || std::all_of(rows, rows + n, is_at_slot)))
+        return copy.moves->gather(out, records, copy.place, n, copy.bytes);
     const std::byte* frames[max_block_rows];
-    for (int64_t first = 0; first < n; first += max_block_rows) {
-        const int64_t n_frames = std::min(max_block_rows, n - first);
-        for (int64_t i = 0; i < n_frames; ++i) {
-            const GatherRow& row = rows[first + i];
-            const bool is_own = copy.is_next && row.next_is_own_array;
-            frames[i] = (is_own ? copy.next_column : copy.column).at(copy.is_next ? row.next_slot : row.slot);
-        }
-        copy.moves->gather(out + first * copy.bytes, frames, n_frames, copy.bytes);
+    for (int64_t i = 0; i < n; ++i) {
+        const Column<const std::byte>& column = copy.is_next && is_own(rows[i]) ? copy.next_column : copy.column;
+        frames[i] = column.at(copy.is_next ? rows[i].next_slot : rows[i].slot);
     }
+    copy.moves->gather(out, frames, 0, n, copy.bytes);
 }
 
 void GatherPlan::copy_stacks(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const {
@@ -207,18 +209,23 @@ void GatherPlan::prefetch_out(int64_t first, int64_t n) const {
 }
 
 void GatherPlan::copy(int64_t first, const GatherRow* rows, int64_t n) const {
-    for (const Copy& copy : copies_) {
-        if (copy.places != nullptr) {
-            write_places(copy, copy.places + first * copy.stack, rows, n);
-            continue;
+    const std::byte* records[max_block_rows];
+    for (; n > 0; first += max_block_rows, rows += max_block_rows, n -= max_block_rows) {
+        const int64_t n_rows = std::min(n, max_block_rows);
+        for (int64_t i = 0; i < n_rows; ++i) records[i] = state_.rows.records().at(rows[i].slot);
+        for (const Copy& copy : copies_) {
+            if (copy.places != nullptr) {
+                write_places(copy, copy.places + first * copy.stack, rows, n_rows);
+                continue;
+            }
+            std::byte* const out = copy.out + first * copy.stack * copy.bytes;
+            if (copy.packed != nullptr)
+                copy_packed(copy, out, rows, n_rows);
+            else if (copy.stack > 1)
+                copy_stacks(copy, out, rows, n_rows);
+            else
+                copy_newest(copy, out, rows, records, n_rows);
         }
-        std::byte* const out = copy.out + first * copy.stack * copy.bytes;
-        if (copy.packed != nullptr)
-            copy_packed(copy, out, rows, n);
-        else if (copy.stack > 1)
-            copy_stacks(copy, out, rows, n);
-        else
-            copy_newest(copy, out, rows, n);
     }
 }
 
@@ -231,6 +238,7 @@ namespace {
 struct SingleSteps {
     bool wishes_next;
 
+    static constexpr bool are_single = true;
     static constexpr int64_t n_step_of(int64_t) { return 1; }
     GatherWishes wishes() const { return {1, wishes_next}; }
 };
@@ -239,6 +247,7 @@ struct EqualWindows {
     int64_t n_step;
     GatherWishes wished;
 
+    static constexpr bool are_single = false;
     int64_t n_step_of(int64_t) const { return n_step; }
     GatherWishes wishes() const { return wished; }
 };
@@ -247,6 +256,7 @@ struct OwnWindows {
     NSteps n_steps;
     GatherWishes wished;
 
+    static constexpr bool are_single = false;
     int64_t n_step_of(int64_t place) const { return n_steps.of_place(place); }
     GatherWishes wishes() const { return wished; }
 };
@@ -270,9 +280,9 @@ struct TransitionWriter {
     // Calls before_row(i) before the work on the i-th row of the block.
     template <class Kind, class BeforeRow>
     void write_block(int64_t first, int64_t n, const Kind& kind, const BeforeRow& before_row) const;
+    template <class BeforeRow>
+    bool write_steps(int64_t first, int64_t n, bool wishes_next, const BeforeRow& before_row, GatherRow* rows) const;
     void write_numbers(int64_t first, int64_t n, const GatherRow* rows) const;
-    template <class HeadOf>
-    void write_ids(int64_t first, int64_t n, const GatherRow* rows, const HeadOf& head_of) const;
 };
 
 // Fetches the memory of rows first .. first + n - 1 as if their windows were whole and their stacks full, as most are.
@@ -301,7 +311,9 @@ void TransitionWriter::write_block(int64_t first, int64_t n, const Kind& kind, c
     const int64_t* const block = slots + first;
     const per_batch out = batch;
     GatherRow rows[GatherPlan::max_block_rows];
-    for (int64_t i = 0; i < n; ++i) {
+    bool is_written = false;
+    if constexpr (Kind::are_single) is_written = write_steps(first, n, wishes.next, before_row, rows);
+    for (int64_t i = 0; !is_written && i < n; ++i) {
         before_row(i);
         const int64_t slot = block[i];
         const int64_t env = state.ring().env_of_slot(slot);
@@ -313,24 +325,67 @@ void TransitionWriter::write_block(int64_t first, int64_t n, const Kind& kind, c
     plan.copy(first, rows, n);
 }
 
+// Makes the GatherRows of windows of one step, and writes their returns, an array at a time. Returns false if one of the
+// steps can never be live, whose window is empty; all must then be written otherwise.
+template <class BeforeRow>
+bool TransitionWriter::write_steps(int64_t first, int64_t n, bool wishes_next, const BeforeRow& before_row,
+                                   GatherRow* rows) const {
+    const int64_t* const block = slots + first;
+    const WindowRules& rules = state.rules;
+    const double gamma = state.gamma;
+    uint8_t flags[GatherPlan::max_block_rows];
+    float rewards[GatherPlan::max_block_rows];
+    bool all_live = true;
+    for (int64_t i = 0; i < n; ++i) {
+        before_row(i);
+        flags[i] = state.rows.flags(block[i]);
+        rewards[i] = state.rows.rewards()[block[i]];
+        all_live &= !is_never_live(flags[i]);
+    }
+    if (!all_live) return false;
+    // What n_step_return() gives. Its sum begins with 0, so it has no -0.
+    const auto return_at = [&](int64_t i) {
+        return own_step(static_cast<float>(0.0 + static_cast<double>(rewards[i])), gamma, flags[i]);
+    };
+    const auto write = [&](auto* out, const auto& value_of) {
+        for (int64_t i = 0; out != nullptr && i < n; ++i) out[first + i] = value_of(return_at(i));
+    };
+    write(batch.reward, [](const Return& step) { return step.reward; });
+    write(batch.discount, [](const Return& step) { return step.discount(); });
+    write(batch.n_steps, [](const Return& step) { return step.n_steps; });
+    write(batch.terminated, [](const Return& step) { return step.is_terminated(); });
+    write(batch.truncated, [](const Return& step) { return (step.last_flags & row_truncated) != 0; });
+    write(batch.gamma_m, [](const Return& step) { return step.gamma_m; });
+    const auto no_flags = [](int64_t) { return uint8_t{0}; };  // which single frames do not ask for
+    const bool has_lanes = rules.ring.n_envs > 1;
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t env = has_lanes ? rules.ring.env_of_slot(block[i]) : 0;
+        new (rows + i) GatherRow(gather_row(rules, env, block[i], return_at(i), {1, wishes_next}, no_flags));
+    }
+    return true;
+}
+
 void TransitionWriter::write_numbers(int64_t first, int64_t n, const GatherRow* rows) const {
     if (batch.priorities != nullptr)
         for (int64_t i = 0; i < n; ++i) batch.priorities[first + i] = state.priorities.given(rows[i].slot);
-    if (state.ring().n_envs == 1)
-        write_ids(first, n, rows, [head = state.lane(0).head](int64_t) { return head; });
-    else
-        write_ids(first, n, rows, [this](int64_t env) { return state.lane(env).head; });
-}
-
-template <class HeadOf>
-void TransitionWriter::write_ids(int64_t first, int64_t n, const GatherRow* rows, const HeadOf& head_of) const {
     const Ring ring = state.ring();  // a local copy, which stores of ids cannot alias
-    int64_t k[GatherPlan::max_block_rows];
-    for (int64_t i = 0; i < n; ++i) k[i] = ring.row_of_slot(rows[i].env, rows[i].slot, head_of(rows[i].env));
-    if (batch.ids != nullptr)
-        for (int64_t i = 0; i < n; ++i) batch.ids[first + i] = ring.id(rows[i].env, k[i]);
-    if (ages_out != nullptr)
-        for (int64_t i = 0; i < n; ++i) ages_out[first + i] = age_of_row(k[i], head_of(rows[i].env));
+    int64_t ages[GatherPlan::max_block_rows];
+    if (ring.n_envs == 1) {
+        const int64_t last = state.lane(0).head - 1, slot_of_last = ring.slot(0, last);
+        for (int64_t i = 0; i < n; ++i) {
+            const int64_t behind = slot_of_last - slots[first + i];
+            ages[i] = behind + (behind < 0 ? ring.rows : 0);
+        }
+        for (int64_t i = 0; batch.ids != nullptr && i < n; ++i) batch.ids[first + i] = last - ages[i];
+    } else {
+        for (int64_t i = 0; i < n; ++i) {
+            const int64_t head = state.lane(rows[i].env).head;
+            const int64_t k = ring.row_of_slot(rows[i].env, rows[i].slot, head);
+            if (batch.ids != nullptr) batch.ids[first + i] = ring.id(rows[i].env, k);
+            ages[i] = age_of_row(k, head);
+        }
+    }
+    if (ages_out != nullptr) std::copy_n(ages, n, ages_out + first);
 }
 
 // Fetches the next block of rows while one is written.

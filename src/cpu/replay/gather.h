@@ -89,6 +89,7 @@ class GatherPlan {
         const std::byte** places;  // takes the places of frames; NULL: they are copied
         int64_t bytes;             // of a frame
         int64_t stack;
+        int64_t place;  // in the record of the slot, of frames that lie there in nearly all rows; else -1
         bool is_next;
         bool pads_with_zeros;
         bool is_fetched_apart;  // not with the common part of the record
@@ -112,7 +113,8 @@ class GatherPlan {
     template <class Visit>
     void for_each_packed(const Copy& copy, const GatherRow* rows, int64_t n, const Visit& visit) const;
     void copy_packed(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const;
-    void copy_newest(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const;
+    void copy_newest(const Copy& copy, std::byte* out, const GatherRow* rows, const std::byte* const* records,
+                     int64_t n) const;
     void copy_stacks(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const;
     void write_places(const Copy& copy, const std::byte** out, const GatherRow* rows, int64_t n) const;
 

@@ -99,16 +99,21 @@ void RowsById::find_slots(int64_t count, const int64_t* ids, const Fetch& fetch)
     const Ring& ring = state_.ring();
     const Lane& lane = state_.lane(0);
     const RowRange there = ring.n_envs == 1 ? RowRange{oldest_row(lane, state_.rules), lane.head} : RowRange{0, 0};
-    const auto slot_of = [&](int64_t i, int64_t id) {
-        if (id >= there.first && id < there.end) return ring.slot(0, id);
-        const RowOfId row = row_of(i, id);
-        return row.is_there ? row.slot : -1;
-    };
+    const int64_t n_rows = ring.rows;
+    const int64_t row_of_slot_0 = there.end > 0 ? there.end - 1 - ring.slot(0, there.end - 1) : 0;
+    int64_t* const slots = slots_.data();
     for (int64_t i = 0; i < count; ++i) {
-        const int64_t slot = slot_of(i, read_once(ids[i]));
-        if (slot >= 0 && i < PriorityStore::fetched_ahead) fetch(slot);
-        slots_[static_cast<size_t>(i)] = slot;
+        const int64_t id = read_once(ids[i]);
+        if (id >= there.first && id < there.end) [[likely]] {
+            const int64_t slot = id - row_of_slot_0;
+            slots[i] = slot + (n_rows & -int64_t{slot < 0});  // a branch would be a toss-up
+        } else {
+            const RowOfId row = row_of(i, id);
+            slots[i] = row.is_there ? row.slot : -1;
+        }
     }
+    for (int64_t i = 0; i < std::min(count, PriorityStore::fetched_ahead); ++i)
+        if (slots[i] >= 0) fetch(slots[i]);
 }
 
 const std::vector<int64_t>& RowsById::find_live(const ReplaySample& sample) {
@@ -213,9 +218,12 @@ bool RowsById::read_update(const ReplayUpdate& update) {
 // Writes the update that read_update() has read.
 void RowsById::write_update(bool all_valid) {
     PriorityStore& priorities = state_.priorities;
-    // Entries to be written move to the front of both arrays.
+    // Entries to be written move to the front of both arrays, where most of them are already.
+    const LiveSet& live = priorities.live();
     size_t n = 0;
-    for (size_t i = 0; i < slots_.size(); ++i) {
+    if (all_valid && is_of_others_.empty())
+        while (n < slots_.size() && slots_[n] >= 0 && live.contains(slots_[n])) ++n;
+    for (size_t i = n; i < slots_.size(); ++i) {
         const int64_t slot = slots_[i];
         const float p = priorities_[i];
         if (!is_of_others_.empty() && is_of_others_[i]) continue;

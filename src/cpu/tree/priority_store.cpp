@@ -154,13 +154,17 @@ void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorit
     begin_change(n);
     for (int64_t first = 0; first < n; first += piece) {
         const int64_t end = std::min(n, first + piece);
+        int64_t n_staged = 0;  // in a register
         for (int64_t i = first; i < end; ++i) {
             if (i + fetched_ahead < n) prefetch_to_update(slots[i + fetched_ahead]);
-            if (!is_written_first) written[slots[i]] = priorities[i];
-            staged_slots_[n_staged_] = slots[i];
-            staged_leaves_[n_staged_] = priorities[i];
-            n_staged_ += live_.contains(slots[i]);
+            const int64_t slot = slots[i];
+            const float priority = priorities[i];
+            if (!is_written_first) written[slot] = priority;
+            staged_slots_[n_staged] = slot;
+            staged_leaves_[n_staged] = priority;
+            n_staged += live_.contains(slot);
         }
+        n_staged_ = n_staged;
         for (int64_t i = 0; live_maximum_ && i < n_staged_; ++i) update_live_maximum(staged_slots_[i]);
         n_moved += commit_staged();
     }
