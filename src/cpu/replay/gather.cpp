@@ -326,7 +326,8 @@ void TransitionWriter::write_block(int64_t first, int64_t n, const Kind& kind, c
 }
 
 // Makes the GatherRows of windows of one step, and writes their returns, an array at a time. Returns false if one of the
-// steps can never be live, whose window is empty; all must then be written otherwise.
+// steps can never be live, whose window is empty; all must then be written otherwise. before_row() is called in the last
+// loop: in the first, which waits for memory itself, its fetches would come too close together.
 template <class BeforeRow>
 bool TransitionWriter::write_steps(int64_t first, int64_t n, bool wishes_next, const BeforeRow& before_row,
                                    GatherRow* rows) const {
@@ -337,7 +338,6 @@ bool TransitionWriter::write_steps(int64_t first, int64_t n, bool wishes_next, c
     float rewards[GatherPlan::max_block_rows];
     bool all_live = true;
     for (int64_t i = 0; i < n; ++i) {
-        before_row(i);
         flags[i] = state.rows.flags(block[i]);
         rewards[i] = state.rows.rewards()[block[i]];
         all_live &= !is_never_live(flags[i]);
@@ -359,6 +359,7 @@ bool TransitionWriter::write_steps(int64_t first, int64_t n, bool wishes_next, c
     const auto no_flags = [](int64_t) { return uint8_t{0}; };  // which single frames do not ask for
     const bool has_lanes = rules.ring.n_envs > 1;
     for (int64_t i = 0; i < n; ++i) {
+        before_row(i);
         const int64_t env = has_lanes ? rules.ring.env_of_slot(block[i]) : 0;
         new (rows + i) GatherRow(gather_row(rules, env, block[i], return_at(i), {1, wishes_next}, no_flags));
     }
