@@ -132,6 +132,18 @@ static void a_call_may_ask_for_fewer_steps(void) {
     per_replay_free(replay);
 }
 
+/* Sums begin with 0, whatever n_step is: 0 + -0 is 0. */
+static void returns_of_minus_zero_are_zero(void) {
+    static rows drawn;
+    for (int64_t n_step = 1; n_step <= 2; ++n_step) {
+        per_replay* replay = create(20, n_step, 0.5);
+        for (int t = 0; t < 4; ++t) add_step(replay, 0, (float)t, -0.0f);
+        draw(replay, MANY, &drawn);
+        for (int64_t i = 0; i < MANY; ++i) CHECK(drawn.reward[i] == 0 && !signbit(drawn.reward[i]));
+        per_replay_free(replay);
+    }
+}
+
 static void gamma_is_raised_to_the_number_of_steps(void) {
     per_replay* replay = create(20, 3, 0.99);
     static rows drawn;
@@ -201,6 +213,7 @@ int main(void) {
     truncated_at_an_unknown_observation();
     a_step_flagged_both_ways_is_terminated();
     a_call_may_ask_for_fewer_steps();
+    returns_of_minus_zero_are_zero();
     gamma_is_raised_to_the_number_of_steps();
     sixty_four_steps_in_the_smallest_lane();
     n_step_may_change_in_a_running_buffer();

@@ -281,7 +281,7 @@ struct TransitionWriter {
     template <class Kind, class BeforeRow>
     void write_block(int64_t first, int64_t n, const Kind& kind, const BeforeRow& before_row) const;
     template <class BeforeRow>
-    bool write_steps(int64_t first, int64_t n, bool wishes_next, const BeforeRow& before_row, GatherRow* rows) const;
+    void write_steps(int64_t first, int64_t n, bool wishes_next, const BeforeRow& before_row, GatherRow* rows) const;
     void write_numbers(int64_t first, int64_t n, const GatherRow* rows) const;
 };
 
@@ -311,38 +311,35 @@ void TransitionWriter::write_block(int64_t first, int64_t n, const Kind& kind, c
     const int64_t* const block = slots + first;
     const per_batch out = batch;
     GatherRow rows[GatherPlan::max_block_rows];
-    bool is_written = false;
-    if constexpr (Kind::are_single) is_written = write_steps(first, n, wishes.next, before_row, rows);
-    for (int64_t i = 0; !is_written && i < n; ++i) {
-        before_row(i);
-        const int64_t slot = block[i];
-        const int64_t env = state.ring().env_of_slot(slot);
-        const Return window = window_at(state, env, slot, kind.n_step_of(first + i));
-        new (rows + i) GatherRow(frames_at(state, env, slot, window, wishes));
-        write_return(first + i, window, out);
-    }
+    if constexpr (Kind::are_single)
+        write_steps(first, n, wishes.next, before_row, rows);
+    else
+        for (int64_t i = 0; i < n; ++i) {
+            before_row(i);
+            const int64_t slot = block[i];
+            const int64_t env = state.ring().env_of_slot(slot);
+            const Return window = window_at(state, env, slot, kind.n_step_of(first + i));
+            new (rows + i) GatherRow(frames_at(state, env, slot, window, wishes));
+            write_return(first + i, window, out);
+        }
     write_numbers(first, n, rows);
     plan.copy(first, rows, n);
 }
 
-// Makes the GatherRows of windows of one step, and writes their returns, an array at a time. Returns false if one of the
-// steps can never be live, whose window is empty; all must then be written otherwise. before_row() is called in the last
-// loop: in the first, which waits for memory itself, its fetches would come too close together.
+// Makes the GatherRows of windows of one step, and writes their returns, an array at a time. before_row() is called in
+// the last loop: in the first, which waits for memory itself, its fetches would come too close together.
 template <class BeforeRow>
-bool TransitionWriter::write_steps(int64_t first, int64_t n, bool wishes_next, const BeforeRow& before_row,
+void TransitionWriter::write_steps(int64_t first, int64_t n, bool wishes_next, const BeforeRow& before_row,
                                    GatherRow* rows) const {
     const int64_t* const block = slots + first;
     const WindowRules& rules = state.rules;
     const double gamma = state.gamma;
     uint8_t flags[GatherPlan::max_block_rows];
     float rewards[GatherPlan::max_block_rows];
-    bool all_live = true;
     for (int64_t i = 0; i < n; ++i) {
         flags[i] = state.rows.flags(block[i]);
         rewards[i] = state.rows.rewards()[block[i]];
-        all_live &= !is_never_live(flags[i]);
     }
-    if (!all_live) return false;
     // What n_step_return() gives. Its sum begins with 0, so it has no -0.
     const auto return_at = [&](int64_t i) {
         return own_step(static_cast<float>(0.0 + static_cast<double>(rewards[i])), gamma, flags[i]);
@@ -363,7 +360,6 @@ bool TransitionWriter::write_steps(int64_t first, int64_t n, bool wishes_next, c
         const int64_t env = has_lanes ? rules.ring.env_of_slot(block[i]) : 0;
         new (rows + i) GatherRow(gather_row(rules, env, block[i], return_at(i), {1, wishes_next}, no_flags));
     }
-    return true;
 }
 
 void TransitionWriter::write_numbers(int64_t first, int64_t n, const GatherRow* rows) const {
