@@ -351,6 +351,20 @@ def test_a_file_of_another_program_is_refused(tmp_path):
             per.llm.Groups.load(path)
 
 
+def test_no_checksum_depends_on_the_text_of_a_real(tmp_path):
+    """SQLite 3.40 writes 1 / 3 as 3.33333333333333314829e-01, and 3.51 with one digit less."""
+    groups = per.llm.Groups(2, {"x": per.Field(), "tokens": FIELDS["tokens"]}, capacity=8, path=tmp_path / "ledger")
+    groups.reserve(3)
+    for group, member in np.ndindex(2, 2):
+        groups.close(group, member, 1 / 3, x=1 / 3, tokens=[1])
+    groups.update_priorities([0, 1, 2], [1 / 3, 1e300, 5e-324])
+    groups.fail(1)
+    for table in ("ledger", "groups", "answers", "retired"):
+        rows = groups._database.sql(f"SELECT * FROM {table}")
+        assert rows and not any(isinstance(value, float) for row in rows for value in row)
+    assert (groups.sample(1).batch.reward == np.float32(1 / 3)).all()
+
+
 def test_a_log_that_is_cut_or_damaged_gives_an_earlier_state(tmp_path):
     """As after a power failure without fsync."""
     walk, states = Walk(7, tmp_path), []

@@ -18,7 +18,8 @@ from typing import Any
 
 from per._errors import Busy, CorruptFile, Error, InvalidArgument, io_error
 
-# Columns and primary keys. Texts are JSON. An open group has no first, sealed and n_tokens.
+# Columns and primary keys. Texts are JSON. An open group has no first, sealed and n_tokens. No number is a REAL, since
+# checksums are those of texts, and SQLite's text of a REAL depends on its version and the processor.
 _TABLES = {
     "ledger": ("options, fields, issued, consumed, draws, version, base", "options"),  # one row
     "groups": ("id, key, tag, priority, uses, first, sealed, n_tokens", "id"),

@@ -46,7 +46,7 @@ _ORDERS = {  # conditions and sort keys of the groups that can be drawn
     "sealed": ("TRUE", "sealed"),
     "priority": ("priority > 0", "id"),
 }
-_READY = [("id", "i8"), ("n_tokens", "i8"), ("first", "i8"), ("priority", "f8")]
+_READY = [("id", "i8"), ("n_tokens", "i8"), ("first", "i8"), ("priority", "i8")]
 
 
 class Counts(NamedTuple):
@@ -256,8 +256,8 @@ class Groups(Generic[Array]):
             first = self._value("SELECT issued FROM ledger")
             self._sql("UPDATE ledger SET issued = issued + ?", len(names))
             for group, key in enumerate(names, first):
-                row = group, json.dumps(key), json.dumps(tag)
-                self._sql("INSERT INTO groups VALUES (?, ?, ?, 1.0, 0, NULL, NULL, NULL, NULL)", *row)
+                row = group, json.dumps(key), json.dumps(tag), *_bits_of(np.ones(1))
+                self._sql("INSERT INTO groups VALUES (?, ?, ?, ?, 0, NULL, NULL, NULL, NULL)", *row)
             return list(range(first, first + len(names)))
 
     def append(self, group: IntLike, member: IntLike, *, version: IntLike | None = None, **fields: ArrayLike) -> bool:
@@ -304,9 +304,10 @@ class Groups(Generic[Array]):
         **fields : ArrayLike
             The last piece, or all values, by field.
         """
-        own = {"reward": _options.real("reward", reward)}
-        if not abs(own["reward"]) <= float(np.finfo(np.float32).max):
-            raise InvalidArgument(f"reward is {own['reward']}; allowed: finite numbers of float32")
+        number = _options.real("reward", reward)
+        if not abs(number) <= float(np.finfo(np.float32).max):
+            raise InvalidArgument(f"reward is {number}; allowed: finite numbers of float32")
+        own: dict[str, Any] = {"reward": np.float32(number).tobytes()}
         if n_tokens is not None:
             own["n_tokens"] = at_least("n_tokens", n_tokens, 0, 2**31 - 1)
         with self._changing():
@@ -417,7 +418,7 @@ class Groups(Generic[Array]):
             allowed = f"a finite number >= 0 for each of {len(ids)} groups"
             raise InvalidArgument(f"priorities is {values}; allowed: {allowed}")
         with self._changing():
-            for group, priority in zip(ids, values.tolist(), strict=True):
+            for group, priority in zip(ids, _bits_of(values), strict=True):
                 self._sql("UPDATE groups SET priority = ? WHERE id = ?", priority, self._issued(group))
 
     def advance(self, version: IntLike | None = None) -> int:
@@ -723,7 +724,7 @@ class Groups(Generic[Array]):
             in_order = f"SELECT id, n_tokens, 1.0 FROM ready ORDER BY {self._sort_key} LIMIT ?"
             return self._sql(in_order, -1 if most is None else most)
         rows = np.array(self._sql("SELECT id, n_tokens, first, priority FROM ready"), _READY)
-        logs = np.log(rows["priority"])
+        logs = np.log(rows["priority"].view(np.float64))
         if (half_life := self._options["half_life"]) is not None:
             with np.errstate(over="ignore"):
                 logs += (rows["first"] - rows["first"].max(initial=0)) / half_life * math.log(2)
@@ -735,28 +736,36 @@ class Groups(Generic[Array]):
         ranks = np.argsort(np.log(-np.log(variates)) - logs)[:most]
         weights = np.exp(logs)
         least = np.finfo(np.float64).tiny  # so that P.min() / P is a number
-        rows["priority"] = np.maximum(weights / weights.sum(), least)
-        drawn: list[tuple[int, int, float]] = rows[["id", "n_tokens", "priority"]][ranks].tolist()
-        return drawn
+        chances = np.maximum(weights / weights.sum(), least)[ranks]
+        drawn = rows[ranks]
+        return [*zip(drawn["id"].tolist(), drawn["n_tokens"].tolist(), chances.tolist(), strict=True)]
 
     def _batch(self, groups: Sequence[int]) -> Batch[Array]:
         columns: dict[str, list[Any]] = {}
         for group in groups:
             for name, value in self._sql("SELECT name, value FROM answers WHERE id = ? ORDER BY name, member", group):
                 columns.setdefault(name, []).append(value)
-        shape, arrays = (len(groups), self._options["group_size"]), {}
-        for name, field in self._fields.items():
+        shape = len(groups), self._options["group_size"]
+        arrays: dict[str, Any] = {}
+        for name, field in (self._fields | {"reward": _OWN["reward"]}).items():
             values: Any = np.frombuffer(bytearray().join(columns[name]), field.dtype)
             if field.max_length is not None:
                 offsets = np.cumsum([0, *map(len, columns[name])]) // self._n_bytes[name]
                 arrays[name] = of_tree(shape, (values.reshape(-1, *field.value_shape), offsets))
             else:
                 arrays[name] = values.reshape(*shape, *field.value_shape)
-        own = {name: np.array(columns[name], field.dtype).reshape(shape) for name, field in _OWN.items()}
-        return Batch({name: map_arrays(value, self._as_array) for name, value in (arrays | own).items()})
+        for name in ("version_first", "version_last"):
+            arrays[name] = np.array(columns[name]).reshape(shape)
+        return Batch({name: map_arrays(value, self._as_array) for name, value in arrays.items()})
 
     def _as_array(self, array: npt.NDArray[Any]) -> Any:
         return importlib.import_module("torch").from_numpy(array) if self._options["arrays"] == "torch" else array
+
+
+def _bits_of(priorities: npt.NDArray[np.float64]) -> list[int]:
+    """Priorities as the database stores them: their bits, which have the same order, as none is below 0."""
+    bits: list[int] = priorities.view(np.int64).tolist()
+    return bits
 
 
 def _uniform(start: int, ids: Indices) -> npt.NDArray[np.float64]:
