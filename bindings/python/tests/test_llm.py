@@ -765,8 +765,9 @@ def test_a_call_within_a_call_reads_and_cannot_change():
     class Tokens:
         def __array__(self, *given, **named):
             assert groups.counts().open == 1 and groups.room == 15
-            with pytest.raises(per.Busy, match="interrupted a call of the ledger"):
-                groups.reserve()
+            for call in (groups.reserve, groups.state_dict, groups.__exit__):
+                with pytest.raises(per.Busy, match="interrupted a call of the ledger"):
+                    call()
             return np.array([7], np.int32)
 
     assert groups.close(0, 0, 1.0, tokens=Tokens(), logprobs=np.zeros((1, 2)))
@@ -863,6 +864,20 @@ def test_an_interrupted_draw_of_prompts_takes_none_away(monkeypatch):
     assert prompts._tree.mass == masses and prompts.sample(4) == per.llm.Prompts(range(9)).sample(4)
 
 
+def test_a_call_within_a_call_of_prompts_is_refused_and_does_not_wait():
+    prompts = per.llm.Prompts(["a", "b"])
+
+    class Keys(list):
+        def __iter__(self):
+            for call in (prompts.state_dict, lambda: prompts.sample(1), lambda: prompts.rates(["a"])):
+                with pytest.raises(per.Busy, match="interrupted a call of the prompts"):
+                    call()
+            return super().__iter__()
+
+    prompts.update(Keys("a"), [1.0])
+    assert prompts.rates(["a", "b"]).tolist() == [1.0, 0.5]
+
+
 def test_restored_prompts_are_drawn_as_the_saved_ones():
     random = np.random.default_rng(8)
     for epsilon in (1e-6, 0.01, 1):
@@ -893,6 +908,7 @@ def test_restored_prompts_are_drawn_as_the_saved_ones():
         (lambda prompts: prompts.update(["a", "b"], [1.0, 1.1]), r"rates is \[1.  1.1\]; allowed: 0 to 1"),
         (lambda prompts: prompts.update(["a", "b"], [1.0, np.nan]), r"rates is .*nan"),
         (lambda prompts: prompts.load_state_dict({"keys": [1]}), r"state_dict is a dict; allowed: what state_dict"),
+        (lambda prompts: prompts.load_state_dict(prompts.state_dict() | {"draws": -1}), r"draws is -1; allowed: 0 and"),
     ],
 )
 def test_bad_arguments_of_prompts_change_nothing(call, text):

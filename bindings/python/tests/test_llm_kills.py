@@ -452,6 +452,7 @@ def test_a_child_that_was_forked_during_a_change_is_refused_and_does_not_wait(na
         for call in (groups.reserve, groups.state_dict, lambda: groups.wait_blocking(room=1)):
             with pytest.raises(per.InvalidArgument, match="the process from which this one was forked"):
                 call()
+        groups.__exit__()
 
     thread = threading.Thread(target=hold)
     thread.start()

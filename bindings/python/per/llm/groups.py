@@ -518,7 +518,7 @@ class Groups(Generic[Array]):
 
     def state_dict(self) -> dict[str, Any]:
         """The whole ledger as {"checkpoint": uint8[bytes of a file]}, for load(); a tensor if batches have tensors."""
-        with self._locked(), tempfile.TemporaryDirectory() as folder:
+        with self._locked(is_alone=True), tempfile.TemporaryDirectory() as folder:
             self._database.save(path := f"{folder}/ledger")
             return {"checkpoint": self._as_array(np.fromfile(path, np.uint8))}
 
@@ -527,7 +527,7 @@ class Groups(Generic[Array]):
 
     def __exit__(self, *error: object) -> None:
         """Closes the file, so that another ledger can load it. Later calls are errors."""
-        with self._lock:
+        with contextlib.suppress(InvalidArgument), self._locked(is_alone=True):  # unless it is closed already
             self._database.close()
             self._wake_all()
 
@@ -558,11 +558,14 @@ class Groups(Generic[Array]):
     # The lock.
 
     @contextlib.contextmanager
-    def _locked(self, is_change: bool = False) -> Iterator[None]:
-        """Holds the lock of an open ledger. Calls within a call, as by a signal handler, can only read."""
+    def _locked(self, is_alone: bool = False) -> Iterator[None]:
+        """Holds the lock of an open ledger. Raises Busy if is_alone and the call is within another one of the thread.
+
+        A signal handler or destructor makes such calls.
+        """
         self._database.check_open()  # the lock of a forked child might never be free
         is_within = self._lock._is_owned()  # type: ignore[attr-defined]
-        if is_within and is_change:
+        if is_within and is_alone:
             raise Busy("a signal handler or destructor interrupted a call of the ledger; allowed: calls that only read")
         with self._lock, about(self._database.path):
             if not is_within:
@@ -575,7 +578,7 @@ class Groups(Generic[Array]):
 
         An error or an interrupt, at whatever line, leaves a transaction that the next call rolls back.
         """
-        with self._locked(is_change=True):
+        with self._locked(is_alone=True):
             try:
                 self._sql("BEGIN IMMEDIATE")
                 yield

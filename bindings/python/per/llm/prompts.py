@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from per import _arrays, _options
-from per._errors import InvalidArgument, kind_of
+from per._errors import Busy, InvalidArgument, kind_of
 from per.tree import SumTree
 from per.typing import ArrayLike, IntLike
 
@@ -51,7 +52,7 @@ class Prompts(Generic[Key]):
         if not 0 < np.float32(self._epsilon) <= 1:
             raise InvalidArgument(f"epsilon is {epsilon}; allowed: 1e-45 to 1")
         self._rates, self._draws = np.full(len(self._keys), 0.5, np.float32), 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._rebuild()
 
     def __len__(self) -> int:
@@ -68,7 +69,7 @@ class Prompts(Generic[Key]):
             The rate of each, 0 to 1, such as the mean reward of a group.
         """
         values = _arrays.as_float(rates, "rates").reshape(-1)
-        with self._lock:
+        with self._locked():
             places = self._places_of(keys)
             if len(places) != len(values) or not ((values >= 0) & (values <= 1)).all():
                 raise InvalidArgument(f"rates is {values}; allowed: 0 to 1, for each of {len(places)} keys")
@@ -83,7 +84,7 @@ class Prompts(Generic[Key]):
         keys : Sequence[Key]
             The n prompts.
         """
-        with self._lock:
+        with self._locked():
             return self._rates[self._places_of(keys)]
 
     def sample(self, k: IntLike) -> list[Key]:
@@ -94,7 +95,7 @@ class Prompts(Generic[Key]):
         k : int
             Number of prompts, at most those that there are.
         """
-        with self._lock:
+        with self._locked():
             count = _options.at_least("k", k, 0, len(self._keys))
             random = np.random.PCG64([self._seed, self._draws])
             drawn: list[int] = []
@@ -112,7 +113,7 @@ class Prompts(Generic[Key]):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, for load_state_dict() and torch.save()."""
-        with self._lock:
+        with self._locked():
             self._rebuild()
             own = {"epsilon": self._epsilon, "seed": self._seed, "draws": self._draws}
             return {"keys": list(self._keys), "rates": self._rates.copy(), **own}
@@ -129,10 +130,17 @@ class Prompts(Generic[Key]):
             raise InvalidArgument(f"state_dict is {kind_of(state_dict)}; allowed: what state_dict() returned")
         other: Prompts[Key] = Prompts(state_dict["keys"], epsilon=state_dict["epsilon"], seed=state_dict["seed"])
         other.update(other._keys, state_dict["rates"])
-        other._draws = _options.whole("draws", state_dict["draws"])
+        other._draws = _options.at_least("draws", state_dict["draws"], 0)
         other._rebuild()
-        with self._lock:
+        with self._locked():
             vars(self).update({name: value for name, value in vars(other).items() if name != "_lock"})
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            raise Busy("a signal handler or destructor interrupted a call of the prompts; allowed: after it")
+        with self._lock:
+            yield
 
     def _places_of(self, keys: Sequence[Key]) -> npt.NDArray[np.int64]:
         try:
