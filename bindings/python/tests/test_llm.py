@@ -422,6 +422,14 @@ def test_versions_of_a_member_are_those_of_its_first_and_last_piece():
     assert lease.ages.tolist() == [3]
 
 
+def test_tokens_of_a_fixed_number_are_counted():
+    groups = per.llm.Groups(2, {"tokens": per.Field((3, 2), "int32")}, capacity=1)
+    groups.reserve()
+    for member in range(2):
+        groups.close(0, member, 0.0, tokens=np.zeros((3, 2)).astype(int))
+    assert groups.sample(tokens=6).n_tokens.tolist() == [6]
+
+
 def test_a_group_ages_from_its_oldest_token():
     groups = ledger(group_size=2, max_age=2, order="sealed")
     first, second = groups.reserve(2)
@@ -589,6 +597,8 @@ BAD = [
         lambda groups: groups.close(0, 0, 1.0, n_tokens=2**31, **ROW),
         r"n_tokens is 2147483648; allowed: 0 to 2147483647",
     ),
+    (lambda groups: groups.append(0, 0, tokens=np.array([np.nan])), r"tokens has dtype float64; allowed: int32"),
+    (lambda groups: groups.reserve(keys=5), r"k is None, keys is 5; allowed: one of them, keys a list"),
     (lambda groups: groups.reserve(keys="text"), r"k is None, keys is 'text'; allowed: one of them, keys a list"),
     (lambda groups: groups.reserve(5, keys=["a"]), r"k is 5, keys is \['a'\]; allowed: one of them"),
     (lambda groups: groups.wait_blocking(room=17), r"room is 17; allowed: 0 to 16, the smaller of capacity"),
@@ -606,6 +616,7 @@ BAD = [
 ]
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("call, text", BAD)
 def test_a_bad_argument_is_named_with_its_value_and_changes_nothing(call, text):
     groups = ledger()
@@ -630,11 +641,42 @@ def test_a_bad_argument_is_named_with_its_value_and_changes_nothing(call, text):
         ({"fields": {"observation": per.Field()}}, r"field observation is an observation"),
         ({"fields": {"x": per.Field((), "bfloat16")}}, r"field x is of bfloat16; allowed: dtypes of numpy"),
         ({"fields": {"reward": per.Field()}}, r"reward"),
+        ({"fields": {"self": per.Field()}}, r"field self is an observation or state, stacked or reserved"),
     ],
 )
 def test_an_option_that_is_not_allowed_is_named(options, text):
     with pytest.raises(per.InvalidArgument, match=text):
         ledger(**options)
+
+
+@pytest.mark.parametrize(
+    "state, kind, text",
+    [
+        ({}, per.InvalidArgument, r"source has \[\]; allowed: what state_dict\(\) returned"),
+        ({"checkpoint": [1, 2]}, per.InvalidArgument, r"source has \['checkpoint'\]; allowed: what state_dict"),
+        ({"checkpoint": "text"}, per.InvalidArgument, r"checkpoint has dtype str"),
+        ({"checkpoint": None}, per.InvalidArgument, r"checkpoint is None"),
+        ({"checkpoint": np.zeros(5000, np.uint8)}, per.CorruptFile, r"^the ledger: file is not a database"),
+    ],
+)
+def test_a_state_that_cannot_be_loaded_is_named(state, kind, text):
+    with pytest.raises(kind, match=text):
+        per.llm.Groups.load(state)
+
+
+@pytest.mark.parametrize("error", [TimeoutError("mine"), OSError(5, "mine"), OverflowError("mine")])
+def test_an_error_of_a_signal_handler_or_an_array_stays_what_it_is(error):
+    groups = ledger()
+    groups.reserve()
+
+    class Tokens:
+        def __array__(self, *given, **named):
+            raise error
+
+    before = contents_of(groups)
+    with pytest.raises(type(error)) as raised:
+        groups.append(0, 0, tokens=Tokens())
+    assert raised.value is error and before == contents_of(groups)
 
 
 def test_a_lease_ends_once():
@@ -754,6 +796,7 @@ def test_a_closed_ledger_refuses_calls(name, tmp_path):
     for call in (groups.reserve, groups.counts, groups.missing, groups.state_dict, lambda: groups.room):
         with pytest.raises(per.InvalidArgument, match=r"is closed; allowed: load\(\)"):
             call()
+    groups.__exit__()
     assert "is closed" in repr(groups)
 
 

@@ -523,6 +523,19 @@ def test_a_file_that_sqlite_cannot_open_is_an_error_of_the_system(path):
     assert error.value.errno == errno.EMFILE
 
 
+def test_a_folder_in_which_sqlite_cannot_write_is_an_error_of_the_system(path, monkeypatch):
+    def refused(name, function, *args):
+        if name == "open" and os.fsencode(args[0]).endswith((b"-wal", b"-journal")):
+            ctypes.set_errno(errno.EACCES)
+            return -1
+        return function(*args)
+
+    monkeypatch.setattr(os, "access", lambda name, mode: name != str(path.parent))  # also for root
+    with calls_of_files(refused), pytest.raises(PermissionError) as error:
+        per.llm.Groups.load(path)
+    assert isinstance(error.value, per.IoError) and error.value.filename == str(path)
+
+
 def test_fsync_is_kept_by_load(tmp_path):
     per.llm.Groups(1, capacity=2, path=tmp_path / "ledger", fsync=True).__exit__()
     groups = per.llm.Groups.load(tmp_path / "ledger")
@@ -577,7 +590,7 @@ def test_an_answer_that_sqlite_does_not_take_changes_nothing(tmp_path):
     groups.append(0, 0, tokens=[1])
     before = contents_of(groups)
     limit = groups._database.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 3000)
-    with pytest.raises(per.InvalidArgument, match="too big; allowed for a field of an answer: up to 1 GB"):
+    with pytest.raises(per.InvalidArgument, match="too big; allowed for a key or a field of an answer: up to 1 GB"):
         groups.close(0, 0, 1.0, tokens=[2] * 999)
     groups._database.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit)
     assert before == contents_of(groups)

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from per._errors import Busy, CorruptFile, Error, InvalidArgument, io_error
+from per._errors import Busy, CorruptFile, InvalidArgument, io_error
 
 # Columns and primary keys. Texts are JSON. An open group has no first, sealed and n_tokens. No number is a REAL, since
 # checksums are those of texts, and SQLite's text of a REAL depends on its version and the processor.
@@ -103,25 +103,31 @@ _SYSTEM_ERRORS = {
 }
 
 
+def _too_big(path: str, error: Exception) -> InvalidArgument:
+    return InvalidArgument(f"{path}: {error}; allowed for a key or a field of an answer: up to 1 GB")
+
+
 @contextlib.contextmanager
-def about(path: str) -> Iterator[None]:
-    """Turns errors of the system and of SQLite into those of this package."""
+def about(path: str, is_file: bool = False) -> Iterator[None]:
+    """Turns errors of SQLite into those of this package, and if is_file also those of the system."""
     try:
         yield
-    except Error:
-        raise
     except OSError as error:
+        if not is_file or error.errno is None:  # of a signal handler, such as a TimeoutError
+            raise
         raise io_error(f"{path}: {error.strerror}", error.errno, path) from error
-    except (OverflowError, sqlite3.DataError) as error:
-        raise InvalidArgument(f"{path}: {error}; allowed for a field of an answer: up to 1 GB") from error
+    except sqlite3.DataError as error:
+        raise _too_big(path, error) from error
     except (sqlite3.Error, UnicodeDecodeError) as error:
         if "locked" in str(error):
             raise Busy(f"{path} is in use by another ledger, here or in another process") from error
         number = _SYSTEM_ERRORS.get(str(error))
+        if "readonly" in str(error) and not os.access(os.path.dirname(path), os.W_OK):
+            number = errno.EACCES  # no log can be created; otherwise a damaged header says that the file is read-only
         if number is None:
             raise CorruptFile(f"{path}: {error}") from error
         if str(error) == _CANNOT_OPEN:
-            with about(path):
+            with about(path, is_file=True):
                 os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))  # says why, unless it is the log
         raise io_error(f"{path}: {os.strerror(number)}", number, path) from error
 
@@ -154,15 +160,15 @@ class Database:
         self.connection: Any = None
         self._locked: int | None = None  # a descriptor of the file
         self._end = "is closed"
-        self.path = "the ledger" if path is None else os.path.realpath(path)  # the current directory may change
+        self.path = "the ledger" if path is None or is_copy else os.path.realpath(path)
         _databases.add(self)
         try:
-            with about(self.path):
+            with about(self.path, is_file=True):
                 if path is None:
                     self.connection = _connected(None)
                     self.connection.executescript(";".join(_SCHEMA))
                 else:
-                    self._open()
+                    self._open(os.path.realpath(path))  # the current directory may change
                 if is_copy:
                     memory = _connected(None)
                     self.connection.backup(memory)
@@ -173,14 +179,14 @@ class Database:
             self.close()  # an exception that is kept keeps this object
             raise
 
-    def _open(self) -> None:
+    def _open(self, path: str) -> None:
         """Raises Busy if another ledger has the file, and CorruptFile unless all rows are as they were written."""
-        self._locked = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        self._locked = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.fcntl(self._locked, fcntl.F_OFD_SETLK, _LOCK)
         except BlockingIOError:
             raise Busy(f"{self.path} is in use by another ledger, here or in another process") from None
-        self.connection = _connected(self.path)
+        self.connection = _connected(path)
         execute = self.connection.execute
         if [sql for (sql,) in execute("SELECT sql FROM sqlite_master")] != _SCHEMA:
             raise CorruptFile(f"{self.path} is not a file of per.llm.Groups")
@@ -193,7 +199,10 @@ class Database:
         execute("PRAGMA journal_mode = WAL")
 
     def sql(self, statement: str, *values: object) -> list[Any]:
-        rows: list[Any] = self.connection.execute(statement, values).fetchall()
+        try:
+            rows: list[Any] = self.connection.execute(statement, values).fetchall()
+        except OverflowError as error:  # 2 GB
+            raise _too_big(self.path, error) from error
         return rows
 
     def value(self, statement: str, *values: object) -> Any:
@@ -209,7 +218,7 @@ class Database:
         """Rolls back the change that an error or an interrupt ended, for callers that hold the ledger's lock."""
         self.check_open()
         if self.connection.in_transaction:
-            self.connection.rollback()
+            self.sql("ROLLBACK")
 
     def save(self, path: str) -> None:
         """Copies the tables to a file that does not exist yet. It is complete as soon as it does."""
@@ -218,7 +227,7 @@ class Database:
             if os.path.lexists(name):
                 raise io_error(f"{name}: {os.strerror(errno.EEXIST)}", errno.EEXIST, name)
         part = f"{path}.{secrets.token_hex(4)}.part"
-        with about(path), contextlib.ExitStack() as stack:
+        with about(path, is_file=True), contextlib.ExitStack() as stack:
             stack.callback(pathlib.Path(part).unlink, missing_ok=True)
             descriptor = os.open(part, os.O_CREAT | os.O_EXCL, 0o666)
             stack.callback(os.close, descriptor)

@@ -18,7 +18,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ Key = int | str | None
 Indices = npt.NDArray[np.int64]
 
 _OWN = {"version_first": Field((), "int64"), "version_last": Field((), "int64"), "reward": Field()}  # in each batch
-_RESERVED = ("group", "member", "version", "n_tokens", "observation", *_OWN)
+_RESERVED = ("self", "group", "member", "version", "n_tokens", "observation", *_OWN)
 _FROM_1, _FROM_0 = ("group_size", "capacity", "max_open", "per_version", "uses"), ("max_age", "ahead", "seed")
 _ORDERS = {  # conditions and sort keys of the groups that can be drawn
     "issued": ("id < (SELECT coalesce(min(id), 1 << 62) FROM groups WHERE sealed IS NULL)", "id"),
@@ -213,8 +213,8 @@ class Groups(Generic[Array]):
             if self._value(IS_WHOLE, n_values) != 1:
                 raise CorruptFile(f"{database.path}: rows are missing")
             self._fields = {name: Field(**field) for name, field in fields.items()}
-            sizes = {name: np.dtype(field.dtype).itemsize for name, field in self._fields.items()}
-            self._n_bytes = {name: size * math.prod(self._fields[name].value_shape) for name, size in sizes.items()}
+            of_row = {name: field.value_shape[field.max_length is None :] for name, field in self._fields.items()}
+            self._n_bytes = {name: np.empty(of_row[name], self._fields[name].dtype).nbytes for name in of_row}
             self._sql(f"PRAGMA synchronous = {'FULL' if self._options['fsync'] else 'NORMAL'}")
             condition, self._sort_key = _ORDERS[self._options["order"]]
             ready = f"sealed IS NOT NULL AND id NOT IN (SELECT id FROM leased) AND {condition}"
@@ -239,7 +239,7 @@ class Groups(Generic[Array]):
         tag : str, default ""
             Counted with the reason if the group is retired, such as the name of a data set.
         """
-        if keys is not None and (k is not None or isinstance(keys, str)):
+        if keys is not None and (k is not None or isinstance(keys, str) or not isinstance(keys, Iterable)):
             raise InvalidArgument(f"k is {k!r}, keys is {keys!r}; allowed: one of them, keys a list")
         names: list[Any] = [*keys] if keys is not None else [None] * (1 if k is None else at_least("k", k, 0))
         for place, key in enumerate(names):
@@ -547,12 +547,13 @@ class Groups(Generic[Array]):
         groups: Groups[Any] = cls.__new__(cls)
         if not isinstance(source, Mapping):
             groups._begin(Database(os.fsdecode(_options.path(source, "source"))))
-        elif set(source) == {"checkpoint"}:
-            with tempfile.TemporaryDirectory() as folder:
-                np.asarray(source["checkpoint"], np.uint8).tofile(path := f"{folder}/state_dict")
-                groups._begin(Database(path, is_copy=True))
-        else:
-            raise InvalidArgument(f"source has {', '.join(source)}; allowed: what state_dict() returned")
+            return groups
+        contents = _arrays.as_array(source["checkpoint"], "checkpoint")[0] if set(source) == {"checkpoint"} else None
+        if contents is None or contents.dtype != np.uint8:
+            raise InvalidArgument(f"source has {[*source]}; allowed: what state_dict() returned")
+        with tempfile.TemporaryDirectory() as folder:
+            contents.tofile(path := f"{folder}/state_dict")
+            groups._begin(Database(path, is_copy=True))
         return groups
 
     # The lock.
@@ -651,7 +652,8 @@ class Groups(Generic[Array]):
             raise InvalidArgument(f"{name} is no field{hint}; allowed: {', '.join(self._fields)}")
         field, (array, code) = self._fields[name], _arrays.as_array(value, name)
         array = _arrays.widened(array) if code == _arrays.BFLOAT16 else array
-        is_ragged, cast = field.max_length is not None, array.astype(field.dtype)
+        with np.errstate(invalid="ignore"):
+            is_ragged, cast = field.max_length is not None, array.astype(field.dtype)
         if array.ndim != len(field.shape) or array.shape[is_ragged:] != field.value_shape:
             raise InvalidArgument(f"{name} has shape {list(array.shape)}; allowed: {list(field.shape)}")
         can_cast = array.size == 0 or np.can_cast(array.dtype, cast.dtype, "same_kind")
