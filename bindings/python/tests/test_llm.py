@@ -483,6 +483,48 @@ def test_a_draw_that_is_made_again_is_the_same_and_the_next_one_is_not():
     assert groups.sample(5).groups.tolist() != lease.groups.tolist()
 
 
+def test_draws_by_priority_are_those_of_a_restored_ledger_whatever_happened_before(monkeypatch):
+    random, seen = np.random.default_rng(9), collections.Counter()
+    groups = per.llm.Groups(1, capacity=40, order="priority", half_life=3.0, max_age=4, uses=2, seed=1)
+
+    def interrupted(ids):
+        raise KeyboardInterrupt
+
+    for step in range(80):
+        groups.reserve(groups.room)
+        for group in groups.missing():
+            if random.random() < 0.7:
+                groups.close(group, 0, 0.0, n_tokens=random.integers(9))
+        recent = groups.counts().issued - random.integers(1, 41, 10)
+        groups.update_priorities(recent, random.exponential(size=10) * random.integers(0, 2, 10))
+        groups.fail(int(recent[0]))
+        with contextlib.suppress(per.Timeout):
+            groups.wait_blocking(int(random.integers(1, 20)), timeout=0)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(groups, "_batch", interrupted)
+            groups.sample(1)
+        with contextlib.suppress(per.Busy):
+            while step % 5 == 0:
+                groups.sample(1)
+        drawn = [group for lease in groups.leases() for group in lease.groups.tolist()]
+        assert len(set(drawn)) == len(drawn)
+        for lease in groups.leases():
+            groups.release(lease)
+        restored = per.llm.Groups.load(groups.state_dict())
+        lease, other = (it.sample(int(random.integers(1, 4))) for it in (groups, restored))
+        n = min(len(lease.groups), len(other.groups))
+        assert lease.groups[:n].tolist() == other.groups[:n].tolist()
+        assert lease.probabilities[:n].tolist() == other.probabilities[:n].tolist()
+        with pytest.raises(per.InvalidArgument, match="version is -1"):
+            groups.ack(lease, version=-1)
+        end = str(random.choice(["release", "ack"]))
+        getattr(groups, end)(lease)
+        seen[end] += 1
+        if random.random() < 0.3:
+            groups.advance()
+    assert min(seen.values()) > 20 and groups.counts().retired_by.keys() == {("failed", ""), ("stale", "")}
+
+
 def test_draws_follow_priorities_while_other_leases_are_open():
     """Seeds 0 to 1999; chi-squared with 1 degree of freedom exceeds 10.8 by chance once in 1000 times."""
     new, expected = 0, 2000 * 2 / 4
@@ -808,7 +850,7 @@ def test_a_call_within_a_call_reads_and_cannot_change():
     class Tokens:
         def __array__(self, *given, **named):
             assert groups.counts().open == 1 and groups.room == 15
-            for call in (groups.reserve, groups.state_dict, groups.__exit__):
+            for call in (groups.reserve, groups.state_dict, groups.__exit__, groups.wait_blocking):
                 with pytest.raises(per.Busy, match="interrupted a call of the ledger"):
                     call()
             return np.array([7], np.int32)

@@ -37,6 +37,7 @@ CREATE TEMP TABLE unfinished (id, name, member, value, PRIMARY KEY (id, name, me
 CREATE INDEX temp.by_version ON unfinished (value) WHERE name = 'version_first';
 CREATE TEMP TABLE leases (number, lease);
 CREATE TEMP TABLE leased (id PRIMARY KEY, number);
+CREATE TEMP TABLE changed (id PRIMARY KEY);
 CREATE TEMP VIEW ended AS SELECT NULL AS id, NULL AS reason;
 CREATE TEMP TRIGGER ending INSTEAD OF INSERT ON ended BEGIN
     UPDATE ledger SET consumed = consumed + 1 WHERE EXISTS (SELECT 1 FROM groups WHERE id = new.id AND uses > 0);
@@ -65,6 +66,18 @@ for _table, (_columns, _key) in _TABLES.items():
 CREATE TEMP TRIGGER {_table}_{_event[:6]} AFTER {_event} ON main.{_table} BEGIN
     UPDATE {_table} SET checksum = {_checksum(_columns, "new.")} WHERE ({_key}) = (new.{_key.replace(", ", ", new.")});
 END;"""
+
+# Notes in `changed` the groups that a draw by priority must read, at first all.
+NOTE_CHANGES = "INSERT INTO changed SELECT id FROM groups;" + "".join(
+    f"CREATE TEMP TRIGGER {event[:6]}_of_{table} AFTER {event} ON {table} BEGIN "
+    f"INSERT OR IGNORE INTO changed VALUES ({row}.id); END;"
+    for event, table, row in (
+        ("UPDATE OF priority, sealed", "groups", "new"),
+        ("DELETE", "groups", "old"),
+        ("INSERT", "leased", "new"),
+        ("DELETE", "leased", "old"),
+    )
+)
 
 # ?1 is the number of values of a sealed group.
 IS_WHOLE = """SELECT (SELECT count(*) FROM answers) = ?1 * (SELECT count(*) FROM groups WHERE sealed IS NOT NULL)

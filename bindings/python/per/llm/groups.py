@@ -31,7 +31,7 @@ from per._options import at_least
 from per._waiting import seconds_of
 from per.batch import Batch, map_arrays, refuse_method_names
 from per.field import Field, to_c
-from per.llm._database import COUNTS, IS_SEALED, IS_WHOLE, N_CLOSED, RETIRE_STALE, SEAL, Database, about
+from per.llm._database import COUNTS, IS_SEALED, IS_WHOLE, N_CLOSED, NOTE_CHANGES, RETIRE_STALE, SEAL, Database, about
 from per.ragged import of_tree
 from per.typing import Array, ArrayLike, IntArrayLike, IntLike, Path
 
@@ -219,6 +219,9 @@ class Groups(Generic[Array]):
             condition, self._sort_key = _ORDERS[self._options["order"]]
             ready = f"sealed IS NOT NULL AND id NOT IN (SELECT id FROM leased) AND {condition}"
             self._sql(f"CREATE TEMP VIEW ready AS SELECT * FROM groups WHERE {ready}")
+            self._ready = np.empty(0, _READY)  # the rows of the view by id, but for those in `changed`
+            if self._options["order"] == "priority":
+                database.connection.executescript(NOTE_CHANGES)
             with self._changing():
                 self._retire_stale()
         except BaseException:
@@ -591,7 +594,7 @@ class Groups(Generic[Array]):
         self, groups: IntLike | None, tokens: IntLike | None, room: IntLike
     ) -> concurrent.futures.Future[None] | None:
         """A future that the next change completes; None if wait() is over."""
-        with self._locked():
+        with self._locked(is_alone=True):
             is_ready = self.room >= self._allowed_room("room", room)
             if groups is not None or tokens is not None:
                 is_ready &= self._drawn(groups, tokens) is not None
@@ -712,8 +715,8 @@ class Groups(Generic[Array]):
             raise InvalidArgument("sample needs groups or tokens, one of the two")
         if groups is not None:
             count = at_least("groups", groups, 1, self._options["capacity"], ", the capacity")
-            n_ready = self._value("SELECT count(*) FROM (SELECT 1 FROM ready LIMIT ?)", count)
-            return self._in_order(count) if n_ready == count else None
+            drawn = self._in_order(count)
+            return drawn if len(drawn) == count else None
         budget, rows, counts = at_least("tokens", tokens, 1), self._in_order(), self.counts()
         ends = [*itertools.accumulate(n for _, n, _ in rows)]
         count = bisect.bisect_right(ends, budget)
@@ -728,7 +731,8 @@ class Groups(Generic[Array]):
         if self._options["order"] != "priority":
             in_order = f"SELECT id, n_tokens, 1.0 FROM ready ORDER BY {self._sort_key} LIMIT ?"
             return self._sql(in_order, -1 if most is None else most)
-        rows = np.array(self._sql("SELECT id, n_tokens, first, priority FROM ready"), _READY)
+        self._read_changed()
+        rows = self._ready
         logs = np.log(rows["priority"].view(np.float64))
         if (half_life := self._options["half_life"]) is not None:
             with np.errstate(over="ignore"):
@@ -744,6 +748,18 @@ class Groups(Generic[Array]):
         chances = np.maximum(weights / weights.sum(), least)[ranks]
         drawn = rows[ranks]
         return [*zip(drawn["id"].tolist(), drawn["n_tokens"].tolist(), chances.tolist(), strict=True)]
+
+    def _read_changed(self) -> None:
+        """Updates self._ready, for callers that have not changed a group in this transaction.
+
+        A rollback brings back the rows of `changed`, so that the next draw reads them again.
+        """
+        if changed := self._sql("SELECT id FROM changed"):
+            columns = "SELECT id, n_tokens, first, priority FROM ready"
+            rows = np.array(self._sql(f"{columns} WHERE id IN (SELECT id FROM changed) ORDER BY id"), _READY)
+            same = self._ready[~np.isin(self._ready["id"], changed)]
+            self._ready = np.insert(same, np.searchsorted(same["id"], rows["id"]), rows)
+            self._sql("DELETE FROM changed")
 
     def _batch(self, groups: Sequence[int]) -> Batch[Array]:
         columns: dict[str, list[Any]] = {}
