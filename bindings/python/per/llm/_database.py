@@ -69,13 +69,12 @@ END;"""
 
 # Notes in `changed` the groups that a draw by priority must read, at first all.
 NOTE_CHANGES = "INSERT INTO changed SELECT id FROM groups;" + "".join(
-    f"CREATE TEMP TRIGGER {event[:6]}_of_{table} AFTER {event} ON {table} BEGIN "
-    f"INSERT OR IGNORE INTO changed VALUES ({row}.id); END;"
-    for event, table, row in (
-        ("UPDATE OF priority, sealed", "groups", "new"),
-        ("DELETE", "groups", "old"),
-        ("INSERT", "leased", "new"),
-        ("DELETE", "leased", "old"),
+    f"CREATE TEMP TRIGGER note_{n} AFTER {event} BEGIN INSERT OR IGNORE INTO changed VALUES ({row}.id); END;"
+    for n, event, row in (
+        (1, "UPDATE OF priority, sealed ON groups", "new"),
+        (2, "DELETE ON groups", "old"),
+        (3, "INSERT ON leased", "new"),
+        (4, "DELETE ON leased", "old"),
     )
 )
 
@@ -96,7 +95,7 @@ SEAL = (
     "INSERT INTO answers SELECT *, NULL FROM unfinished WHERE id = ?1",
     "DELETE FROM unfinished WHERE id = ?1",
 )
-# ?1 is max_age. If it is NULL, no group is stale.
+# Retires the groups that are too old, unless a learner has them. ?1 is max_age. If it is NULL, no group is.
 RETIRE_STALE = """INSERT INTO ended
     SELECT id, '"stale"' FROM groups
     WHERE first < (SELECT version FROM ledger) - ?1 AND id NOT IN (SELECT id FROM leased)
@@ -116,10 +115,6 @@ _SYSTEM_ERRORS = {
 }
 
 
-def _too_big(path: str, error: Exception) -> InvalidArgument:
-    return InvalidArgument(f"{path}: {error}; allowed for a key or a field of an answer: up to 1 GB")
-
-
 @contextlib.contextmanager
 def about(path: str, is_file: bool = False) -> Iterator[None]:
     """Turns errors of SQLite into those of this package, and if is_file also those of the system."""
@@ -130,7 +125,7 @@ def about(path: str, is_file: bool = False) -> Iterator[None]:
             raise
         raise io_error(f"{path}: {error.strerror}", error.errno, path) from error
     except sqlite3.DataError as error:
-        raise _too_big(path, error) from error
+        raise InvalidArgument(f"{path}: {error}; allowed for a key or a field of an answer: up to 1 GB") from error
     except (sqlite3.Error, UnicodeDecodeError) as error:
         if "locked" in str(error):
             raise Busy(f"{path} is in use by another ledger, here or in another process") from error
@@ -159,14 +154,9 @@ _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
 class Database:
-    """The tables of a ledger, whose rows have checksums. A forked child cannot use them.
+    """The tables of a ledger, whose rows have checksums: those of a file, a copy of them in memory, or empty ones.
 
-    Parameters
-    ----------
-    path : str, optional
-        A file that exists. None: memory, with empty tables.
-    is_copy : bool
-        True: the tables of the file are copied to memory.
+    A forked child cannot use them.
     """
 
     def __init__(self, path: str | None = None, is_copy: bool = False) -> None:
@@ -215,7 +205,7 @@ class Database:
         try:
             rows: list[Any] = self.connection.execute(statement, values).fetchall()
         except OverflowError as error:  # 2 GB
-            raise _too_big(self.path, error) from error
+            raise sqlite3.DataError(str(error)) from error
         return rows
 
     def value(self, statement: str, *values: object) -> Any:
@@ -226,12 +216,6 @@ class Database:
         """Raises InvalidArgument after close(), and in a forked child."""
         if self.connection is None:
             raise InvalidArgument(f"{self.path} {self._end}; allowed: load()")
-
-    def recover(self) -> None:
-        """Rolls back the change that an error or an interrupt ended, for callers that hold the ledger's lock."""
-        self.check_open()
-        if self.connection.in_transaction:
-            self.sql("ROLLBACK")
 
     def save(self, path: str) -> None:
         """Copies the tables to a file that does not exist yet. It is complete as soon as it does."""

@@ -46,6 +46,7 @@ _ORDERS = {  # conditions and sort keys of the groups that can be drawn
     "sealed": ("TRUE", "sealed"),
     "priority": ("priority > 0", "id"),
 }
+_ONE = int(np.float64(1).view(np.int64))  # priorities are stored as their bits, which are ordered like them
 _READY = [("id", "i8"), ("n_tokens", "i8"), ("first", "i8"), ("priority", "i8")]
 
 
@@ -223,7 +224,7 @@ class Groups(Generic[Array]):
             if self._options["order"] == "priority":
                 database.connection.executescript(NOTE_CHANGES)
             with self._changing():
-                self._retire_stale()
+                self._sql(RETIRE_STALE, self._options["max_age"])
         except BaseException:
             database.close()
             raise
@@ -259,7 +260,7 @@ class Groups(Generic[Array]):
             first = self._value("SELECT issued FROM ledger")
             self._sql("UPDATE ledger SET issued = issued + ?", len(names))
             for group, key in enumerate(names, first):
-                row = group, json.dumps(key), json.dumps(tag), *_bits_of(np.ones(1))
+                row = group, json.dumps(key), json.dumps(tag), _ONE
                 self._sql("INSERT INTO groups VALUES (?, ?, ?, ?, 0, NULL, NULL, NULL, NULL)", *row)
             return list(range(first, first + len(names)))
 
@@ -351,7 +352,7 @@ class Groups(Generic[Array]):
             if drawn is None:
                 asked = f"groups is {groups}" if tokens is None else f"tokens is {tokens}"
                 raise Busy(f"{asked}; too few groups are ready ({self})")
-            ids = [group for group, _, _ in drawn]
+            ids, n_tokens, probabilities = zip(*drawn, strict=True)
             rows = [self._sql("SELECT key, version - first FROM groups, ledger WHERE id = ?", id)[0] for id in ids]
             lease: Lease[Array] = Lease(
                 secrets.randbits(62),  # so that no lease is mistaken for one from before a restore
@@ -359,8 +360,8 @@ class Groups(Generic[Array]):
                 np.array(ids),
                 tuple(json.loads(key) for key, _ in rows),
                 np.array([age for _, age in rows]),
-                np.array([n for _, n, _ in drawn]),
-                np.array([p for _, _, p in drawn]),
+                np.array(n_tokens),
+                np.array(probabilities),
                 self._batch(ids),
             )
             known = pickle.dumps(dataclasses.replace(lease, batch=Batch({})))
@@ -398,7 +399,7 @@ class Groups(Generic[Array]):
         """
         with self._changing():
             self._taken_back(lease)
-            self._retire_stale()
+            self._sql(RETIRE_STALE, self._options["max_age"])
 
     def leases(self) -> list[Lease[Array]]:
         """The leases that have not ended, without their batches: release() those of a learner that died."""
@@ -421,7 +422,7 @@ class Groups(Generic[Array]):
             allowed = f"a finite number >= 0 for each of {len(ids)} groups"
             raise InvalidArgument(f"priorities is {values}; allowed: {allowed}")
         with self._changing():
-            for group, priority in zip(ids, _bits_of(values), strict=True):
+            for group, priority in zip(ids, values.view(np.int64).tolist(), strict=True):
                 self._sql("UPDATE groups SET priority = ? WHERE id = ?", priority, self._issued(group))
 
     def advance(self, version: IntLike | None = None) -> int:
@@ -572,8 +573,9 @@ class Groups(Generic[Array]):
         if is_within and is_alone:
             raise Busy("a signal handler or destructor interrupted a call of the ledger; allowed: calls that only read")
         with self._lock, about(self._database.path):
-            if not is_within:
-                self._database.recover()
+            self._database.check_open()  # another thread may have closed it
+            if not is_within and self._database.connection.in_transaction:
+                self._sql("ROLLBACK")
             yield
 
     @contextlib.contextmanager
@@ -644,7 +646,7 @@ class Groups(Generic[Array]):
         if self._value(N_CLOSED, number) == self._options["group_size"]:
             for statement in SEAL:
                 self._sql(statement, number)
-        self._retire_stale()
+        self._sql(RETIRE_STALE, self._options["max_age"])
         is_sealed = self._value(IS_SEALED, number)
         return is_sealed
 
@@ -668,15 +670,11 @@ class Groups(Generic[Array]):
             raise InvalidArgument(f"{name} has {n} values; allowed: up to {field.max_length}, its max_length")
         return packed
 
-    def _retire_stale(self) -> None:
-        """Retires the groups that are too old, unless a learner has them. Without max_age no group is."""
-        self._sql(RETIRE_STALE, self._options["max_age"])
-
     def _advance(self, version: object, step: int) -> int:
         current = self.version
         number = at_least("version", current + step if version is None else version, current)
         self._sql("UPDATE ledger SET version = ?1, base = CASE issued WHEN 0 THEN ?1 ELSE base END", number)
-        self._retire_stale()
+        self._sql(RETIRE_STALE, self._options["max_age"])
         return number
 
     def _taken_back(self, lease: Lease[Array]) -> Lease[Array]:
@@ -781,12 +779,6 @@ class Groups(Generic[Array]):
 
     def _as_array(self, array: npt.NDArray[Any]) -> Any:
         return importlib.import_module("torch").from_numpy(array) if self._options["arrays"] == "torch" else array
-
-
-def _bits_of(priorities: npt.NDArray[np.float64]) -> list[int]:
-    """Priorities as the database stores them: their bits, which have the same order, as none is below 0."""
-    bits: list[int] = priorities.view(np.int64).tolist()
-    return bits
 
 
 def _uniform(start: int, ids: Indices) -> npt.NDArray[np.float64]:
