@@ -6,10 +6,12 @@ import asyncio
 import collections
 import concurrent.futures
 import contextlib
+import copy
 import dataclasses
 import importlib.metadata
 import itertools
 import multiprocessing
+import pickle
 import sys
 import threading
 import time
@@ -719,6 +721,16 @@ def test_an_error_of_a_signal_handler_or_an_array_stays_what_it_is(error):
     with pytest.raises(type(error)) as raised:
         groups.append(0, 0, tokens=Tokens())
     assert raised.value is error and before == contents_of(groups)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("call", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_ledger_is_not_copied(call):
+    """Two objects would share a database, and each know only its own waiters and changes."""
+    groups = ledger()
+    with pytest.raises(TypeError, match=r"cannot be pickled or copied; allowed: load\(\) of a state_dict"):
+        call(groups)
+    assert groups.reserve(2) == [0, 1]
 
 
 def test_a_lease_ends_once():

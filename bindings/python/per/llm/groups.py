@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -525,6 +525,9 @@ class Groups(Generic[Array]):
         with self._locked(is_alone=True), tempfile.TemporaryDirectory() as folder:
             self._database.save(path := f"{folder}/ledger")
             return {"checkpoint": self._as_array(np.fromfile(path, np.uint8))}
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("per.llm.Groups cannot be pickled or copied; allowed: load() of a state_dict(), and serve()")
 
     def __enter__(self) -> Groups[Array]:
         return self
