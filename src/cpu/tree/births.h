@@ -42,18 +42,19 @@ class Births {
     template <class Visit>
     void for_each_run(int64_t first, int64_t n, const Visit& visit) const {
         for (const int64_t end = first + n; first < end;) {
-            const int64_t env = ring_.env_of_slot(first);
-            const Turn& turn = turn_of(env);
-            const int64_t row = row_in(turn, first);
-            // The row after the lane's latest one lies where its oldest one was.
-            const int64_t end_of_part = first <= turn.latest ? turn.latest + 1 : (env + 1) * ring_.rows;
-            int64_t n_rows = std::min(end, end_of_part) - first;
+            int64_t n_rows = 1;
             if (versions_.first != nullptr) {
-                // From row to row versions never decrease.
-                while (versions_[first + n_rows - 1] != versions_[first]) n_rows = (n_rows + 1) / 2;
-                visit(n_rows, int64_t{versions_[first]}, 0);
+                const int32_t version = versions_[first];
+                while (first + n_rows < end && versions_[first + n_rows] == version) ++n_rows;
+                visit(n_rows, int64_t{version}, 0);
             } else {
+                const int64_t env = ring_.env_of_slot(first);
+                const Turn& turn = turn_of(env);
+                const int64_t row = row_in(turn, first);
+                // The row after the lane's latest one lies where its oldest one was.
+                const int64_t end_of_part = first <= turn.latest ? turn.latest + 1 : (env + 1) * ring_.rows;
                 const bool are_all_largest = row >= max_birth;
+                n_rows = std::min(end, end_of_part) - first;
                 if (!are_all_largest) n_rows = std::min(n_rows, max_birth - row);
                 visit(n_rows, birth_of_row(row), are_all_largest ? 0 : 1);
             }
