@@ -72,10 +72,11 @@ struct UpdateKernels {
     void (*refresh)(const TreeArrays& tree, int level, int64_t first, int64_t last);
 };
 
-// The births of rows (freshness.h). By default they are `numbers`. If those are the slots of a lane's rows, of which the
-// latest is in slot `latest`, then `offset` is added to them, or offset_behind where the slot is behind that one.
+// The births of rows (freshness.h), 0 .. max_birth. By default they are `numbers`. If `numbers` are the slots of a lane's
+// rows instead, of which the latest is in slot `latest`, a birth is the slot plus `offset`, or plus offset_behind if the
+// slot is behind `latest`.
 struct GivenBirths {
-    const int64_t* numbers;  // 0 .. max_birth, as the births
+    const int64_t* numbers;  // 0 .. max_birth
     int64_t latest = max_birth;
     int64_t offset = 0;
     int64_t offset_behind = 0;

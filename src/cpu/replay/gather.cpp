@@ -340,7 +340,7 @@ void TransitionWriter::write_steps(int64_t first, int64_t n, bool wishes_next, c
         flags[i] = state.rows.flags(block[i]);
         rewards[i] = state.rows.rewards()[block[i]];
     }
-    // What n_step_return() gives. Its sum begins with 0, so it has no -0.
+    // The same as n_step_return(), whose sum starts at 0 and so is never -0.
     const auto return_at = [&](int64_t i) {
         return own_step(static_cast<float>(0.0 + static_cast<double>(rewards[i])), gamma, flags[i]);
     };

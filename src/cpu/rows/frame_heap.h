@@ -61,7 +61,7 @@ class FrameHeap {
         uint32_t n_holders_ : 14;
         uint32_t n_bytes_ : 16;  // unless it is long
     };
-    // A key packs at most so many frames: their count leaves room for saves in the background, which hold blocks, too.
+    // The most frames that one key packs. The count can be larger, since saves in the background hold blocks, too.
     static constexpr uint32_t most_holders = uint32_t{1} << 13;
 
     virtual ~FrameHeap() = default;

@@ -63,15 +63,15 @@ class Births {
     }
 
  private:
-    // What added to a slot gives the number of its row: offsets[0] up to the slot of the lane's latest row, offsets[1]
-    // behind it. To slots that were never used it gives numbers that are not negative.
+    // A slot plus its offset is the number of the row in it. offsets[0] is for slots up to that of the lane's latest row,
+    // offsets[1] for slots behind it. For slots that were never used, the sum is just not negative.
     struct Turn {
         int64_t head = 0;
         int64_t latest = -1;
         int64_t offsets[2] = {0, 0};
     };
 
-    // Computed anew only after the lane has changed.
+    // Recomputed only if the lane has changed.
     const Turn& turn_of(int64_t env) const {
         Turn& turn = turns_[static_cast<size_t>(env)];
         const int64_t head = lanes_[static_cast<size_t>(env)].head;
@@ -82,7 +82,7 @@ class Births {
         }
         return turn;
     }
-    // Without a branch, which would be mispredicted for every other row.
+    // It has no branch, since one would be mispredicted for every other row.
     static int64_t row_in(const Turn& turn, int64_t slot) { return slot + turn.offsets[slot > turn.latest]; }
     static int64_t birth_of_row(int64_t row) { return std::min(row, max_birth); }
 

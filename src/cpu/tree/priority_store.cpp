@@ -154,7 +154,7 @@ void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorit
     begin_change(n);
     for (int64_t first = 0; first < n; first += piece) {
         const int64_t end = std::min(n, first + piece);
-        int64_t n_staged = 0;  // in a register
+        int64_t n_staged = 0;  // a local variable, which stays in a register
         for (int64_t i = first; i < end; ++i) {
             if (i + fetched_ahead < n) prefetch_to_update(slots[i + fetched_ahead]);
             const int64_t slot = slots[i];
