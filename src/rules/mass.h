@@ -36,10 +36,14 @@ PER_HOST_DEVICE double scaled_priority(float priority, double factor) {
     return static_cast<double>(priority) * factor;
 }
 
-// The mass of a leaf whose scaled priority is below 2^63.
+// The mass of a leaf whose scaled priority is below 2^63: that priority, rounded up.
 PER_HOST_DEVICE uint64_t mass_of_scaled(double scaled) {
+#if defined(__CUDA_ARCH__)
+    return static_cast<uint64_t>(__double2ll_ru(scaled));  // one instruction, of which CPUs have none
+#else
     const int64_t below = static_cast<int64_t>(scaled);
     return static_cast<uint64_t>(below + (static_cast<double>(below) < scaled));
+#endif
 }
 
 // The mass of a leaf of the tree; `factor` is power_of_two(scale).

@@ -176,8 +176,8 @@ SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # Regular expressions for the mangled names of libper's kernels of each call. Those that fill buffers are left out.
 PROFILED = {
     "sample": "draw_kernel.*Device(Tree|Replay)",
-    "update": "update_kernel.*Device(Tree|Replay)",
-    "add": "add_at_once",
+    "update": "update_kernel.*(Device|Plain)(Tree|Replay)",
+    "add": "add_(at_once|plain)",
 }
 
 

@@ -603,5 +603,10 @@ To cvt_rzi(From a) {
     if (a >= std::ldexp(From{1}, std::numeric_limits<To>::digits)) return most;
     return static_cast<To>(a);
 }
+// The same, rounding up.
+template <class To, class From>
+To cvt_rpi(From a) {
+    return cvt_rzi<To>(std::ceil(a));
+}
 
 }  // namespace ptx

@@ -233,7 +233,7 @@ class Translator:
 
     def guarded(self, text: str) -> str:
         guard = ""
-        if match := re.match(r"@(!?)(%p\d+) (.*)$", text):
+        if match := re.match(r"@(!?)(%p\d+|\w+) (.*)$", text):
             guard, text = f"if ({match[1]}{self.register(match[2])}) ", match[3]
         name, _, operands = text.partition(" ")
         if name == "call.uni":
@@ -349,7 +349,7 @@ class Translator:
 
     def convert(self, modifiers: list[str], operands: list[str]) -> str:
         *rounding, to, source = modifiers
-        name = {(): "cvt", ("rn",): "cvt", ("rzi",): "cvt_rzi"}[tuple(rounding)]
+        name = {(): "cvt", ("rn",): "cvt", ("rzi",): "cvt_rzi", ("rpi",): "cvt_rpi"}[tuple(rounding)]
         return self.write(operands[0], f"{name}<{cpp_type(to)}>({self.read(operands[1], source)})")
 
     def convert_address(self, modifiers: list[str], operands: list[str]) -> str:

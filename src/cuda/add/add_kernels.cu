@@ -19,7 +19,7 @@ namespace {
 // that wait.
 
 struct EndShared {
-    LaneSums sums;
+    LaneSums<TopChanges> sums;
     uint32_t largest_of_warp[n_threads / warp_size];
     bool is_last;
 };
@@ -90,9 +90,10 @@ __device__ __forceinline__ void write_waiting_priorities(const DeviceReplay& rep
 
 // ---------------------------------------------------------------------------------------------------- adding steps
 
+template <class Top>
 struct AtOnceShared {
-    LaneSums sums;
-    ChangeShared change;
+    LaneSums<Top> sums;
+    ChangeShared<Top> change;
 };
 
 // Warps mostly wait for memory, so it helps if two blocks run on a multiprocessor at the same time. On sm_80 and sm_90
@@ -119,11 +120,10 @@ __global__ void __launch_bounds__(n_threads, 1)
 }
 
 // A whole add of few steps of few lanes. It must not be one in which rows wait for their priority (rows_wait()).
-template <class Replay, class Steps>
 __global__ void __launch_bounds__(n_threads, 1)
-    add_at_once_kernel(const __grid_constant__ Replay replay, const __grid_constant__ Steps steps,
+    add_at_once_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                        const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool rebuilds) {
-    PER_SHARED(AtOnceShared, shared);
+    PER_SHARED(AtOnceShared<TopChanges>, shared);
     clear(shared.change.top);
     add_lanes(replay, steps, scratch, ids_out, shared.sums);
     meet(replay.priorities.tree.state->meeting, [&] { apply_pending(*replay.state); });
@@ -132,15 +132,27 @@ __global__ void __launch_bounds__(n_threads, 1)
     const GridSpan span = grid_span();
     copy_frames(replay, steps, scratch, {span.step - 1 - span.first, span.step});
     if (steps.length > 1) return change_leaves_by_steps(replay, steps, scratch, shared.change);
-    const ChangedLanes<LanesOfSteps<Steps>> lanes = {{steps}, steps.length};
+    const ChangedLanes<LanesOfSteps> lanes = {{steps}, steps.length};
     change_leaves(replay, lanes, shared.change, rebuilds);
     lanes.end(replay);
+}
+
+// The same in the plain case, where blocks need to meet only once.
+__global__ void __launch_bounds__(n_threads, 1)
+    add_plain_kernel(const __grid_constant__ PlainReplay replay, const __grid_constant__ PlainSteps steps,
+                     const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool rebuilds) {
+    PER_SHARED(AtOnceShared<NoTopChanges>, shared);
+    const DeviceTree& tree = replay.priorities.tree;
+    add_lanes(replay, steps, scratch, ids_out, shared.sums);
+    meet(tree.state->meeting, [&] { finish_change(tree); });
+    copy_frames(replay, steps, scratch, grid_span());
+    rebuild(tree, shared.change.row, rebuilds);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
     change_steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                         const __grid_constant__ StepScratch scratch) {
-    PER_SHARED(ChangeShared, shared);
+    PER_SHARED(ChangeShared<TopChanges>, shared);
     change_leaves_by_steps(replay, steps, scratch, shared);
 }
 
@@ -148,7 +160,7 @@ __global__ void __launch_bounds__(n_threads, 1)
 
 __global__ void __launch_bounds__(n_threads, 1)
     cut_lanes_kernel(const __grid_constant__ DeviceReplay replay, LaneList lanes) {
-    PER_SHARED(LaneSums, sums);
+    PER_SHARED(LaneSums<TopChanges>, sums);
     clear(sums);
     __syncthreads();
     const WindowRules rules = replay.state->rules;
@@ -165,7 +177,7 @@ __global__ void __launch_bounds__(n_threads, 1)
 
 __global__ void __launch_bounds__(n_threads, 1)
     change_windows_kernel(const __grid_constant__ DeviceReplay replay, int64_t n_step) {
-    PER_SHARED(LaneSums, sums);
+    PER_SHARED(LaneSums<TopChanges>, sums);
     clear(sums);
     __syncthreads();
     const WindowRules rules = replay.state->rules;
@@ -203,7 +215,7 @@ __device__ __forceinline__ int64_t first_of_version(const LaneTask<DeviceReplay>
 // Rows are marked, too: those that wait for their windows, which the tail cannot pass, and all others for the case that
 // a larger n_step makes them wait again.
 __global__ void __launch_bounds__(n_threads, 1) end_old_rows_kernel(const __grid_constant__ DeviceReplay replay) {
-    PER_SHARED(LaneSums, sums);
+    PER_SHARED(LaneSums<TopChanges>, sums);
     clear(sums);
     __syncthreads();
     const WindowRules rules = replay.state->rules;
@@ -264,12 +276,15 @@ int64_t threads_at_once(const GivenSteps& steps) {
     return std::max(steps.n_lanes * int64_t{warp_size}, (n_units + max_units_of_thread - 1) / max_units_of_thread);
 }
 
-// Whether the kernel of PlainSteps can add these steps. For a step of one lane it executes 925 different instructions,
-// and that of GivenSteps half as many again.
+// The lanes of the plain case, each of which adds to the sum of all changes.
+constexpr int64_t max_plain_lanes = 256;
+
+// Whether add_plain_kernel() can add these steps. For a step of one lane it executes 631 different instructions, and
+// add_at_once_kernel() twice as many.
 bool is_plain(const GivenSteps& steps, int64_t n_fields) {
-    return steps.length == 1 && steps.env_ids == nullptr && !steps.has_mask() && !steps.has_next_mask() &&
-           !steps.has_priorities() && !steps.has_casts && n_fields <= max_fields_by_value && steps.rules.stack == 1 &&
-           steps.rules.max_age == no_max_age;
+    return steps.length == 1 && steps.n_lanes <= max_plain_lanes && steps.env_ids == nullptr && !steps.has_mask() &&
+           !steps.has_next_mask() && !steps.has_priorities() && !steps.has_casts && n_fields <= max_fields_by_value &&
+           steps.rules.stack == 1 && steps.rules.max_age == no_max_age;
 }
 
 }  // namespace
@@ -284,11 +299,9 @@ bool can_add_at_once(const DeviceReplay& replay, const GivenSteps& steps) {
 void queue_add_at_once(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
                        int64_t* ids_out, cudaStream_t stream) {
     if (is_plain(replay) && is_plain(steps, replay.n_fields))
-        queue_change(replay, threads_at_once(steps), stream, add_at_once_kernel<PlainReplay, PlainSteps>, steps,
-                     scratch, ids_out);
+        queue_change(replay, threads_at_once(steps), stream, add_plain_kernel, steps, scratch, ids_out);
     else
-        queue_change(replay, threads_at_once(steps), stream, add_at_once_kernel<DeviceReplay, GivenSteps>, steps,
-                     scratch, ids_out);
+        queue_change(replay, threads_at_once(steps), stream, add_at_once_kernel, steps, scratch, ids_out);
 }
 
 void queue_add(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch, int64_t* ids_out,
@@ -334,10 +347,10 @@ void queue_fields(int64_t count, const GivenField* fields, GivenField* to, cudaS
 }
 
 void load_add_kernels() {
-    load_kernels(add_at_once_kernel<PlainReplay, PlainSteps>, add_at_once_kernel<DeviceReplay, GivenSteps>,
-                 add_steps_kernel, copy_frames_kernel, change_steps_kernel, cut_lanes_kernel, change_windows_kernel,
-                 set_version_kernel, end_old_rows_kernel, apply_pending_kernel, set_n_step_kernel,
-                 store_kernel<int64_t, max_ids_by_value>, store_kernel<GivenField, max_fields_by_value>);
+    load_kernels(add_plain_kernel, add_at_once_kernel, add_steps_kernel, copy_frames_kernel, change_steps_kernel,
+                 cut_lanes_kernel, change_windows_kernel, set_version_kernel, end_old_rows_kernel, apply_pending_kernel,
+                 set_n_step_kernel, store_kernel<int64_t, max_ids_by_value>,
+                 store_kernel<GivenField, max_fields_by_value>);
 }
 
 }  // namespace per::cuda

@@ -223,14 +223,14 @@ template <class Task>
 __device__ __forceinline__ void add_lane(Task& task, const StepScratch& scratch, int64_t* ids_out) {
     for (int32_t first = 0; first < task.steps.length; first += static_cast<int32_t>(warp_size))
         add_group(task, read_steps(task, first), scratch, ids_out);
-    if (lane_of_thread() == 0) atomicMax(&task.of_block.largest_bits, task.largest_bits);
+    if (task.steps.has_priorities() && lane_of_thread() == 0) atomicMax(&task.of_block.largest_bits, task.largest_bits);
     finish(task);
 }
 
 // The warps of the grid add the lanes of a call. The whole block calls it.
 template <class Replay, class Steps>
 __device__ __forceinline__ void add_lanes(const Replay& replay, const Steps& steps, const StepScratch& scratch,
-                                          int64_t* ids_out, LaneSums& sums) {
+                                          int64_t* ids_out, LaneSums<typename Replay::Top>& sums) {
     clear(sums);
     __syncthreads();
     WindowRules rules = steps.rules;

@@ -35,11 +35,12 @@ __device__ __forceinline__ void extend(RowRange& range, const RowRange& by) {
 }
 
 // The sums over the lanes of a block, in its shared memory. Each block adds them to the numbers of the buffer only
-// once, since atomics on these wait for each other.
+// once, since atomics on these wait for each other. `Top` is TopChanges or NoTopChanges.
+template <class Top>
 struct LaneSums {
-    TopChanges live_top;  // of the sums of the live set
-    uint32_t n_born;      // rows that became live; each is a change of ranks
-    uint32_t n_live;      // modulo 2^32; this and the next two as in PendingSums
+    Top live_top;     // of the sums of the live set
+    uint32_t n_born;  // rows that became live; each is a change of ranks
+    uint32_t n_live;  // modulo 2^32; this and the next two as in PendingSums
     uint32_t largest_bits;
     uint32_t has_waiting;
     uint32_t added;  // this and all below: see ReplayCounters
@@ -56,16 +57,20 @@ __device__ __forceinline__ void add_up(uint32_t& sum, uint32_t n = 1) {
 }
 
 // The whole block calls it before its first lane. A barrier must follow.
-__device__ __forceinline__ void clear(LaneSums& sums) {
+template <class Top>
+__device__ __forceinline__ void clear(LaneSums<Top>& sums) {
     clear(sums.live_top);
     if (threadIdx.x != 0) return;
     sums.n_born = sums.n_live = sums.largest_bits = sums.has_waiting = 0;
     sums.added = sums.dropped = sums.episodes = sums.cuts = sums.suspected_resets = sums.rejected_updates = 0;
 }
 
-// A lane that is being changed.
+// A lane that is being changed. In a PlainReplay its leaves change with its rows, as nothing that the call does to other
+// lanes concerns them. Otherwise the rows are recorded in replay.changes, and their leaves change after all lanes.
 template <class Replay>
 struct LaneTask {
+    using Sums = LaneSums<typename Replay::Top>;
+
     const Replay& replay;
     const WindowRules& rules;
     const float otherwise;  // priority of rows that were given none
@@ -73,16 +78,16 @@ struct LaneTask {
     Lane lane;
     LaneChange change;
     RowSums sums = {};
-    LaneSums& of_block;
+    Sums& of_block;
 
-    __device__ __forceinline__ LaneTask(const Replay& of_replay, const WindowRules& of_rules, LaneSums& sums_out,
+    __device__ __forceinline__ LaneTask(const Replay& of_replay, const WindowRules& of_rules, Sums& sums_out,
                                         int64_t of_env)
         : replay(of_replay),
           rules(of_rules),
           otherwise(priority_of_unrated(of_replay)),
           env(of_env),
           lane(of_replay.lanes[of_env]),
-          change(of_replay.changes[of_env]),
+          change(Replay::is_plain ? LaneChange{} : of_replay.changes[of_env]),
           of_block(sums_out) {}
 
     __device__ __forceinline__ int64_t slot(int64_t row) const { return rules.ring.slot(env, row); }
@@ -93,6 +98,12 @@ struct LaneTask {
 PER_OUT_OF_LINE void note_birth(const DeviceReplay& replay, int64_t slot, int64_t row) {
     const int64_t birth = replay.versions != nullptr ? replay.versions[slot] : row < max_birth ? row : max_birth;
     if (is_rebase_due(replay.state->freshness, birth)) atomic_max(&replay.state->pending.due_birth, birth);
+}
+
+// Changes a leaf of a plain buffer at once.
+PER_OUT_OF_LINE void change_leaf(const DeviceTree& tree, int64_t slot, float leaf) {
+    TreeState& state = *tree.state;
+    add_to_sum(state, wide_difference(write_leaf(tree, power_of_two(state.scale), slot, leaf)));
 }
 
 // Makes those of the rows live at which a sequence starts, unless they are used up. otherwise_of(row) is the priority
@@ -108,9 +119,13 @@ __device__ __forceinline__ void make_live(LaneTask<Replay>& task, const RowRange
         if (priority == not_given) priorities.given[slot] = priority = otherwise_of(row);
         const int32_t n_born = insert(priorities.live, slot, task.of_block.live_top);
         task.sums.n_live += n_born;
-        task.sums.n_born += n_born;
-        task.sums.has_waiting |= is_waiting(priority);
-        if (task.replay.decays) note_birth(task.replay, slot, row);
+        if constexpr (Replay::is_plain) {
+            change_leaf(priorities.tree, slot, priority_to_alpha(priority, task.replay.state->alpha));
+        } else {
+            task.sums.n_born += n_born;
+            task.sums.has_waiting |= is_waiting(priority);
+            if (task.replay.decays) note_birth(task.replay, slot, row);
+        }
     }
     extend(task.change.born, rows);
     __syncwarp();
@@ -118,8 +133,12 @@ __device__ __forceinline__ void make_live(LaneTask<Replay>& task, const RowRange
 
 template <class Replay>
 __device__ __forceinline__ void make_dead(LaneTask<Replay>& task, const RowRange& rows) {
-    for (int64_t row = rows.first + lane_of_thread(); row < rows.end; row += warp_size)
-        task.sums.n_live -= erase(task.replay.priorities.live, task.slot(row), task.of_block.live_top);
+    for (int64_t row = rows.first + lane_of_thread(); row < rows.end; row += warp_size) {
+        const int64_t slot = task.slot(row);
+        const int32_t n_died = erase(task.replay.priorities.live, slot, task.of_block.live_top);
+        task.sums.n_live -= n_died;
+        if (Replay::is_plain && n_died != 0) change_leaf(task.replay.priorities.tree, slot, 0.0f);
+    }
     extend(task.change.died, rows);
     __syncwarp();
 }
@@ -154,28 +173,32 @@ __device__ __forceinline__ RowRange clipped(const RowRange& rows, int64_t most) 
 template <class Replay>
 __device__ __forceinline__ void finish(const LaneTask<Replay>& task) {
     const unsigned n_live = __reduce_add_sync(all_lanes, static_cast<unsigned>(task.sums.n_live));
-    const unsigned n_born = __reduce_add_sync(all_lanes, static_cast<unsigned>(task.sums.n_born));
-    const bool has_waiting = __ballot_sync(all_lanes, task.sums.has_waiting) != 0;
+    const unsigned n_born =
+        Replay::is_plain ? 0 : __reduce_add_sync(all_lanes, static_cast<unsigned>(task.sums.n_born));
+    const bool has_waiting = !Replay::is_plain && __ballot_sync(all_lanes, task.sums.has_waiting) != 0;
     if (lane_of_thread() != 0) return;
-    const int64_t most = task.rules.ring.rows;
     task.replay.lanes[task.env] = task.lane;
-    task.replay.changes[task.env] = {clipped(task.change.died, most), clipped(task.change.born, most)};
     if (n_live != 0) atomicAdd(&task.of_block.n_live, n_live);
+    if (Replay::is_plain) return;
+    const int64_t most = task.rules.ring.rows;
+    task.replay.changes[task.env] = {clipped(task.change.died, most), clipped(task.change.born, most)};
     if (n_born != 0) atomicAdd(&task.of_block.n_born, n_born);
     if (has_waiting) atomicExch(&task.of_block.has_waiting, 1u);
 }
 
 // The whole block calls it after its last lane.
 template <class Replay>
-__device__ __forceinline__ void finish_lanes(const Replay& replay, const LaneSums& sums) {
-    __syncthreads();
+__device__ __forceinline__ void finish_lanes(const Replay& replay, const LaneSums<typename Replay::Top>& sums) {
+    if constexpr (Replay::is_plain) __syncthreads();  // with which write_top() begins otherwise
     write_top(replay.priorities.live, sums.live_top);
     if (threadIdx.x != 0) return;
     ReplayState& state = *replay.state;
-    if (replay.keeps_ranks()) add_if_any(&replay.priorities.ranks.state->n_changes, sums.n_born);
-    add_if_any(&state.pending.n_live, static_cast<int32_t>(sums.n_live));
-    if (sums.largest_bits > state.largest_bits) atomicMax(&state.pending.largest_bits, sums.largest_bits);
-    if (sums.has_waiting != 0) atomicExch(&state.pending.has_waiting, 1u);
+    add_if_any(Replay::is_plain ? &state.n_live : &state.pending.n_live, static_cast<int32_t>(sums.n_live));
+    if (!Replay::is_plain) {
+        if (replay.keeps_ranks()) add_if_any(&replay.priorities.ranks.state->n_changes, sums.n_born);
+        if (sums.largest_bits > state.largest_bits) atomicMax(&state.pending.largest_bits, sums.largest_bits);
+        if (sums.has_waiting != 0) atomicExch(&state.pending.has_waiting, 1u);
+    }
     add_if_any(&state.counters.added, sums.added);
     add_if_any(&state.counters.dropped, sums.dropped);
     add_if_any(&state.counters.episodes, sums.episodes);

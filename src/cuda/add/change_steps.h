@@ -14,10 +14,8 @@
 namespace per::cuda {
 
 // The lanes of a call.
-template <class Steps>
 struct LanesOfSteps {
-    static constexpr bool are_alone = Steps::is_single;
-    const Steps& steps;
+    const GivenSteps& steps;
 
     __device__ __forceinline__ int64_t count() const { return steps.n_lanes; }
     __device__ __forceinline__ int64_t env(int64_t j) const { return steps.env(j); }
@@ -26,7 +24,7 @@ struct LanesOfSteps {
 // The slots of rows that a range of steps made dead or live.
 struct SlotsOfSteps {
     static constexpr bool rows_stay = false;
-    static constexpr bool are_few = false;
+    static constexpr bool is_one_each = false;
     const GivenSteps& steps;
     const LaneProgress* progress;
     StepRange range;
@@ -65,7 +63,7 @@ struct SlotsOfSteps {
 // The whole change. Call it in a kernel of launch_together(). If that kernel also changes the lanes, its blocks must
 // meet() in between.
 PER_OUT_OF_LINE void change_leaves_by_steps(const DeviceReplay& replay, const GivenSteps& steps,
-                                            const StepScratch& scratch, ChangeShared& shared) {
+                                            const StepScratch& scratch, ChangeShared<TopChanges>& shared) {
     const DevicePriorities& priorities = replay.priorities;
     Meeting& meeting = priorities.tree.state->meeting;
     ChangeBounds& bounds = scratch.facts->bounds;
@@ -92,7 +90,7 @@ PER_OUT_OF_LINE void change_leaves_by_steps(const DeviceReplay& replay, const Gi
         slots.range = {slots.range.end, slots.range.end + (n_left < most ? n_left : most)};
         if (n_left != 0) meet(meeting);  // the next round reads the results of a rebuild
     }
-    const ChangedLanes<LanesOfSteps<GivenSteps>> lanes = {{steps}, steps.length};
+    const ChangedLanes<LanesOfSteps> lanes = {{steps}, steps.length};
     for (int level = 0; level < replay.levels_of_maxima(); ++level) {
         refresh_maxima(replay, lanes, level);
         meet(meeting);

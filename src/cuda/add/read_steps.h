@@ -18,8 +18,8 @@ struct StepTask : LaneTask<Replay> {
     int32_t announcing = -1;  // the step that announced last; -1: it was in an earlier launch
     uint32_t largest_bits;    // of the largest priority ever, and of those given to this lane
 
-    __device__ __forceinline__ StepTask(const Replay& of_replay, const WindowRules& of_rules, LaneSums& sums_out,
-                                        const Steps& of_steps, int64_t of_j)
+    __device__ __forceinline__ StepTask(const Replay& of_replay, const WindowRules& of_rules,
+                                        typename LaneTask<Replay>::Sums& sums_out, const Steps& of_steps, int64_t of_j)
         : LaneTask<Replay>(of_replay, of_rules, sums_out, of_steps.env(of_j)),
           steps(of_steps),
           j(of_j),

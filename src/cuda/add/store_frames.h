@@ -70,7 +70,7 @@ __device__ __forceinline__ void copy_frames(const DeviceReplay& replay, const St
     const int64_t row = (taken >> entry_flag_bits) + (is_next && !is_apart ? 1 : 0);
     const int64_t env = steps.env(Steps::is_single ? entry : entry % steps.n_lanes);
     // A row that later steps of the launch overwrite is skipped: the frame of its successor goes to the same slot.
-    if (row < used_end(replay.lanes[env], rules) - rules.ring.rows) return;
+    if (!Steps::is_single && row < used_end(replay.lanes[env], rules) - rules.ring.rows) return;
     const GivenFrames& frames = is_next ? given.next : given.frames;
     std::byte* const array = is_apart ? field.next_frames : field.frames;
     copy_unit(frames, entry, unit - frames.first_unit, field, array + rules.ring.slot(env, row) * field.bytes);

@@ -145,6 +145,7 @@ __device__ __forceinline__ WrittenRow write_row(const DeviceReplay& replay, cons
     const WindowRules& rules = plan.rules;
     const int64_t env = rules.ring.env_of_slot(slot);
     const int64_t n_step = n_step_of(replay, plan, i);
+    PER_ASSUME(n_step > 0);
     const FlagsAround<Rows::are_near> flags_of(replay.flags, rules.ring, env, slot, n_step, plan.wishes.stack - 1);
     const RewardsAfter<Rows::are_near> reward_at(replay.rewards, rules.ring, env, slot, n_step);
     const int64_t head = replay.lanes[env].head;
@@ -153,8 +154,12 @@ __device__ __forceinline__ WrittenRow write_row(const DeviceReplay& replay, cons
     const GatherRow guess = row_within_episode(rules, env, slot, n_step, plan.wishes);
     copy(guess);
     const Return window = n_step_return(n_step, gamma, flags_of, reward_at);
-    row = gather_row(rules, env, slot, window, plan.wishes, flags_of);
-    const bool has_frames = has_same_frames(row, guess);
+    bool has_frames = Rows::are_near && window.bootstrap == n_step;  // then the guess, without a stack, was right
+    row = guess;
+    if (!has_frames) {
+        row = gather_row(rules, env, slot, window, plan.wishes, flags_of);
+        has_frames = has_same_frames(row, guess);
+    }
     if (lane_of_thread() == 0) write_return(i, window, plan.batch);
     return {write_identity(plan, i, env, slot, head, priority), has_frames};
 }

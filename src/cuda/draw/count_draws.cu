@@ -37,7 +37,7 @@ __device__ __forceinline__ void use_up(const DeviceReplay& replay, const DrawMem
 // The slots of rows that are used up.
 struct UsedUpSlots {
     static constexpr bool rows_stay = true;
-    static constexpr bool are_few = false;
+    static constexpr bool is_one_each = false;
     const DrawMemory& memory;
     int64_t n;  // rows of the batch; 0 where nothing was drawn
 
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(n_threads, 1)
 __global__ void __launch_bounds__(n_threads, 1)
     use_up_draws_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                         const __grid_constant__ DrawPlan plan, bool rebuilds) {
-    PER_SHARED(ChangeShared, shared);
+    PER_SHARED(ChangeShared<TopChanges>, shared);
     clear(shared.top);
     __syncthreads();
     const bool is_drawn = can_draw(replay, memory, plan);

@@ -55,20 +55,25 @@ PER_OUT_OF_LINE uint64_t smallest_mass(const DeviceReplay& replay, int32_t prior
     return mass_of(reversed_leaf(maximum_of(priorities.smallest_leaf)), power_of_two(priorities.tree.state->scale));
 }
 
+// The smallest share of a batch: of `own`, and of those that the thread finds in `shares`, from its second on. The whole
+// block calls it.
+__device__ __forceinline__ double smallest_share(double own, const double* shares, int64_t n, FinishShared& shared) {
+    PER_ROLLED
+    for (int64_t i = threadIdx.x + n_threads; i < n; i += n_threads) own = smaller(own, shares[i]);
+    return smallest_of_block(least_of_warp(own), shared.of_warp);
+}
+
 // The smallest share of a batch that n_blocks have drawn.
 __device__ __forceinline__ double smallest_of_blocks(const DrawMemory& memory, int64_t n_blocks, FinishShared& shared) {
-    double smallest = no_share();
-    PER_ROLLED
-    for (int64_t block = threadIdx.x; block < n_blocks; block += n_threads)
-        smallest = smaller(smallest, memory.smallest_shares[block]);
-    return smallest_of_block(least_of_warp(smallest), shared.of_warp);
+    const double own = threadIdx.x < n_blocks ? memory.smallest_shares[threadIdx.x] : no_share();
+    return smallest_share(own, memory.smallest_shares, n_blocks, shared);
 }
 
 // The share whose weight is 1. The whole block calls it.
-template <class Plan>
-__device__ __forceinline__ double reference_of(const DeviceReplay& replay, const DrawMemory& memory, const Plan& plan,
-                                               const DrawLaw& law, int64_t n_draw_blocks, FinishShared& shared) {
-    if (plan.normalize_weights == PER_BATCH_MAX) return smallest_of_blocks(memory, n_draw_blocks, shared);
+template <class Plan, class SmallestShare>
+__device__ __forceinline__ double reference_of(const DeviceReplay& replay, const Plan& plan, const DrawLaw& law,
+                                               const SmallestShare& smallest_share, FinishShared& shared) {
+    if (plan.normalize_weights == PER_BATCH_MAX) return smallest_share();
     return law.reference(plan.normalize_weights,
                          [&] { return smallest_mass(replay, plan.prioritization, shared.smallest_bucket); });
 }

@@ -20,13 +20,9 @@ constexpr int64_t max_weights_of_a_block = 1024;
 // The part of the state that a draw needs. All of it is read before any is used, and it stays valid until count_draw().
 // A block keeps it in shared memory, as registers are few.
 struct DrawStart {
-    bool is_drawn;
-    bool is_by_priority;  // only by priority, and with replacement
     BatchKey key;
     uint64_t mass;
     double factor;
-    double total;  // of shares
-    double beta;
 };
 
 struct Shared {
@@ -93,18 +89,12 @@ __device__ __forceinline__ double beta_of(const DeviceReplay& replay, const Plan
 }
 
 template <class Plan>
-__device__ __forceinline__ DrawStart start_draw(const DeviceReplay& replay, const DrawMemory& memory,
-                                                const Plan& plan) {
+__device__ __forceinline__ DrawStart start_draw(const DeviceReplay& replay, const Plan& plan) {
     DrawStart start;
     start.mass = plan.tree.state->total;
     const int32_t scale = plan.tree.state->scale;
     start.key = key_of(replay, plan.row_plan());
-    start.is_drawn = can_draw(replay, memory, plan);
-    const DrawLaw law = law_of_draw(replay, memory, plan);
-    start.is_by_priority = !law.is_distinct && law.uniform_fraction == 0.0;
     start.factor = power_of_two(scale);
-    start.total = law.total();
-    start.beta = threadIdx.x == 0 ? beta_of(replay, plan) : 0.0;  // thread 0 hands it to the block
     return start;
 }
 
@@ -171,7 +161,7 @@ PER_OUT_OF_LINE void copy_placed_row(const FrameCopies& copies, const WindowRule
     copy_small_row(copies, rules, row, i);
 }
 
-// Draws and writes the rows of this block, and returns their smallest share.
+// Draws and writes the rows of this block. Returns the smallest share of those of this warp.
 template <class Row, class Plan>
 __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const Plan& plan,
                                             const FrameCopies& copies, Shared& shared) {
@@ -182,7 +172,8 @@ __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const Dr
     for_each_of<Plan::is_plain>({span.first, most * span.step}, plan.rows.n, [&](int64_t first) {
         const int n = first + span.step < plan.rows.n ? most : 1;
         DrawnSlot drawn[most] = {};
-        const bool is_by_priority = start.is_by_priority;
+        const bool is_by_priority =
+            !plan.is_distinct() && uniform_part(plan.prioritization, plan.uniform_fraction, start.mass) == 0.0;
         if (is_by_priority) draw_by_priority(plan, start, shared, first, span.step, n, drawn);
         for (int k = 0; k < most && k < n; ++k) {
             const int64_t i = first + k * span.step;
@@ -203,12 +194,13 @@ __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const Dr
                 memory.shares[i] = share;
                 if (plan.stores_rows) memory.rows_of<Row>()[i] = row;
                 if (plan.rows.batch.probabilities != nullptr)
-                    plan.rows.batch.probabilities[i] = static_cast<float>(share / start.total);
+                    plan.rows.batch.probabilities[i] =
+                        static_cast<float>(share / law_of_draw(replay, memory, plan).total());
             }
             if (plan.copies_rows && !written.has_frames) copy_placed_row(copies, plan.rows.rules, row, i);
         }
     });
-    return smallest_of_block(smallest, shared.finish.of_warp);
+    return smallest;
 }
 
 template <class Row>
@@ -257,7 +249,8 @@ __device__ __forceinline__ void count_no_draw(const DeviceReplay& replay, const 
         ++(has_windows(replay, plan) ? errors.n_short_draws : errors.n_outdated_draws);
 }
 
-// The threads of `span` write the weights. In one block `ends_draw` is true: it counts the draw.
+// The threads of `span` write the weights. In one block `ends_draw` is true: it counts the draw. n_draw_blocks is the
+// number of blocks that have stored their smallest share; 0: there is only this block, which finds it among all.
 template <class Plan>
 __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const DrawMemory& memory, const Plan& plan,
                                             double beta, bool is_drawn, int64_t n_draw_blocks, const GridSpan& span,
@@ -275,7 +268,13 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
         if (ends_draw && threadIdx.x == 0) count_no_draw(replay, memory, plan);
         return;
     }
-    const double reference = reference_of(replay, memory, plan, law, n_draw_blocks, shared);
+    const auto smallest = [&] {
+        return n_draw_blocks == 0 ? smallest_share(share, memory.shares, plan.rows.n, shared)
+                                  : smallest_of_blocks(memory, n_draw_blocks, shared);
+    };
+    const double reference = reference_of(replay, plan, law, smallest, shared);
+    // Beta is read by all threads before it is counted. Finding the smallest share ends with a barrier, too.
+    if (plan.normalize_weights != PER_BATCH_MAX) __syncthreads();
     const double log2_reference = log2_of<double, uint64_t>(reference);
     for (int64_t i = span.first; weights != nullptr && i < plan.rows.n; i += span.step) {
         weights[i] = static_cast<float>(importance_weight_of<double, uint64_t>(log2_reference, share, beta));
@@ -291,17 +290,18 @@ __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     draw_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                 const __grid_constant__ Plan plan, const __grid_constant__ FrameCopies copies) {
     PER_SHARED(Shared, shared);
-    const DrawStart start = start_draw(replay, memory, plan);
-    load_top_rows(replay, plan, start, shared);
-    const bool is_drawn = start.is_drawn;
-    if (is_drawn) {
-        const double smallest = draw_rows<Row>(replay, memory, plan, copies, shared);
-        if (threadIdx.x == 0) memory.smallest_shares[blockIdx.x] = smallest;
-    } else {
+    PER_ASSUME(blockDim.x == n_threads);
+    const bool is_drawn = can_draw(replay, memory, plan);
+    if (!plan.last_block_weighs && blockIdx.x == 0 && threadIdx.x == 0) memory.facts->beta = beta_of(replay, plan);
+    load_top_rows(replay, plan, start_draw(replay, plan), shared);
+    double smallest = no_share();
+    if (is_drawn)
+        smallest = draw_rows<Row>(replay, memory, plan, copies, shared);
+    else
         write_no_rows<Row>(memory, plan, copies);
-    }
     if (!plan.last_block_weighs) {
-        if (blockIdx.x == 0 && threadIdx.x == 0) memory.facts->beta = shared.start.beta;
+        smallest = smallest_of_block(smallest, shared.finish.of_warp);
+        if (threadIdx.x == 0) memory.smallest_shares[blockIdx.x] = smallest;
         return;
     }
     __syncthreads();
@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     __syncthreads();
     if (!shared.is_last) return;
     if (threadIdx.x == 0) memory.facts->n_arrived = 0;
-    finish_draw(replay, memory, plan, shared.start.beta, is_drawn, gridDim.x, {threadIdx.x, n_threads}, true,
+    finish_draw(replay, memory, plan, beta_of(replay, plan), is_drawn, 0, {threadIdx.x, n_threads}, true,
                 shared.finish);
 }
 
@@ -329,8 +329,8 @@ __global__ void __launch_bounds__(n_threads, 1)
     copy_rows(copies, plan.rules, memory.rows_of<Row>(), plan.n);
 }
 
-// Whether the kernel of PlainDraw can make this draw. For 256 rows it executes 866 different instructions, and that of
-// DrawPlan a third more.
+// Whether the kernel of PlainDraw can make this draw. For 256 rows it executes 696 different instructions, and that of
+// DrawPlan more than half as many again.
 bool is_plain(const DeviceReplay& replay, const DrawPlan& plan, const FrameCopies& copies, int64_t n_draw_blocks) {
     const RowPlan& rows = plan.rows;
     return !replay.has_sequences && plan.n_newest == 0 && plan.prioritization == PER_PROPORTIONAL &&

@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     PER_SHARED(DrawShared, shared);
     request.batch_number = tree.state->batches;
     const double factor = power_of_two(tree.state->scale);
+    const uint64_t total = tree.state->total;
     load_top_row(tree, shared.row);
-    const uint64_t total = total_of(shared.row);
     uint64_t smallest = ~uint64_t{0};
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < request.batch_size; i += span.step) {
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     PER_SHARED(TopRow, row);
     const unsigned lane = lane_of_thread();
     load_top_row(tree, row);
-    const uint64_t total = total_of(row);
+    const uint64_t total = tree.state->total;
     const double factor = power_of_two(tree.state->scale);
     const GridSpan span = warp_span();
     uint64_t n_bad = 0;

@@ -19,7 +19,7 @@ __device__ __forceinline__ uint64_t first_unit(const DeviceTree& tree, const Top
         before += lane < node % fan_out ? tree.sums[level][parent * fan_out + lane] : 0;
         node = parent;
     }
-    return sum_of_warp(before) + (node != 0 ? row.prefix[node - 1] : 0);
+    return sum_of_warp(before) + sum_before_entry(row, node);
 }
 
 // A warp finds the row of a unit.

@@ -67,7 +67,8 @@ __global__ void __launch_bounds__(n_threads, 1)
     const double beta = plan.draw.beta != plan.draw.beta ? state.beta.beta(state.beta_step()) : plan.draw.beta;
     const DrawLaw law = law_of_windows(replay, memory, plan);
     const double factor = power_of_two(plan.draw.tree.state->scale);
-    const double reference = reference_of(replay, memory, plan.draw, law, n_blocks, shared);
+    const double reference = reference_of(
+        replay, plan.draw, law, [&] { return smallest_of_blocks(memory, n_blocks, shared); }, shared);
     const double log2_reference = log2_of<double, uint64_t>(reference);
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < plan.draw.rows.n; i += span.step) {

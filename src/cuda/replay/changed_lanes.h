@@ -9,7 +9,6 @@
 namespace per::cuda {
 
 struct AllLanes {
-    static constexpr bool are_alone = false;
     int64_t n_envs;
 
     __device__ __forceinline__ int64_t count() const { return n_envs; }
@@ -20,14 +19,13 @@ struct AllLanes {
 // the rows of a lane.
 //
 //   struct Lanes {
-//       static constexpr bool are_alone;  // true: each lane has one thread, and each thread at most one lane
 //       int64_t count() const;
 //       int64_t env(int64_t j) const;
 //   };
 template <class Lanes>
 struct ChangedLanes {
     static constexpr bool rows_stay = false;
-    static constexpr bool are_few = false;
+    static constexpr bool is_one_each = false;
     Lanes lanes;
     int64_t threads_per_lane;
 
@@ -45,32 +43,31 @@ struct ChangedLanes {
 
     // Clears the records.
     __device__ __forceinline__ void end(const DeviceReplay& replay) const {
-        for_each_of<Lanes::are_alone>(grid_span(), lanes.count(), [&](int64_t j) {
-            replay.changes[lanes.env(j)] = {{0, 0}, {0, 0}};
-        });
+        const GridSpan span = grid_span();
+        for (int64_t j = span.first; j < lanes.count(); j += span.step) replay.changes[lanes.env(j)] = {{0, 0}, {0, 0}};
     }
 
  private:
     // visit(slot, is_first): is_first is true for the first row of its range, and for the first slot of the lane.
     template <class Visit>
     __device__ __forceinline__ void for_each_row(const DeviceReplay& replay, const Visit& visit) const {
-        const int64_t n_each = Lanes::are_alone ? 1 : threads_per_lane;
-        for_each_of<Lanes::are_alone>(grid_span(), lanes.count() * n_each, [&](int64_t i) {
-            const Ring ring = replay.state->rules.ring;
-            // If several rows share a slot, it is enough to visit one of them.
-            const auto last_rows = [&](const RowRange& rows) -> RowRange {
-                return {larger(rows.first, rows.end - ring.rows), larger(rows.first, rows.end)};
-            };
-            const int64_t env = lanes.env(i / n_each);
+        const Ring ring = replay.state->rules.ring;
+        // If several rows share a slot, it is enough to visit one of them.
+        const auto last_rows = [&](const RowRange& rows) -> RowRange {
+            return {larger(rows.first, rows.end - ring.rows), larger(rows.first, rows.end)};
+        };
+        const GridSpan span = grid_span();
+        for (int64_t i = span.first; i < lanes.count() * threads_per_lane; i += span.step) {
+            const int64_t env = lanes.env(i / threads_per_lane);
             const RowRange died = last_rows(replay.changes[env].died);
             const RowRange born = last_rows(replay.changes[env].born);
             const int64_t n_died = died.end - died.first;
             // One loop over both ranges: visit() is large.
-            for (int64_t k = i % n_each; k < n_died + born.end - born.first; k += n_each) {
+            for (int64_t k = i % threads_per_lane; k < n_died + born.end - born.first; k += threads_per_lane) {
                 const int64_t slot = ring.slot(env, k < n_died ? died.first + k : born.first + k - n_died);
                 visit(slot, k == 0 || k == n_died || slot == env * ring.rows);
             }
-        });
+        }
     }
 };
 

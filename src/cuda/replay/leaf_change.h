@@ -6,8 +6,8 @@
 //       // True if the slots keep their rows. Then each move to another bucket counts as a change of ranks. If slots
 //       // get new rows, these must be counted before: a new row may have the bucket of the row that it replaces.
 //       static constexpr bool rows_stay;
-//       // True if a thread visits at most few_changes slots.
-//       static constexpr bool are_few;
+//       // True if a thread visits at most one slot, and the grid at most few_changes.
+//       static constexpr bool is_one_each;
 //       // Calls visit(slot), visit(slot, false) for a slot that has no live row yet, or visit(slot, true, &priority)
 //       // for one whose row is known to be live, and to have this priority. The threads of the grid share
 //       // the slots, some of which may come more than once. All threads of a warp call it.
@@ -49,7 +49,7 @@ __device__ __forceinline__ float leaf_of(const Replay& replay, int64_t slot, dou
 
 // The effect of a change on the ranks of one row.
 struct RankMove {
-    MassChange weight;
+    uint64_t weight;  // the change of its mass
     RankChange change;
 };
 
@@ -65,12 +65,12 @@ PER_OUT_OF_LINE void note_moves(const DeviceRanks& ranks, MassChanges<> weights,
     add_to_ranks(ranks, changes);
 }
 
-template <class Replay, class Slots>
-__device__ __forceinline__ void write_change(const Replay& replay, const Slots& slots, TopChanges& top) {
+template <class Replay, class Slots, class Top>
+__device__ __forceinline__ void write_change(const Replay& replay, const Slots& slots, Top& top) {
     const DevicePriorities& priorities = replay.priorities;
     const double alpha = replay.state->alpha;
     const double factor = power_of_two(priorities.tree.state->scale);
-    MassChanges<Slots::are_few> leaves;
+    MassChanges<Slots::is_one_each> leaves;
     MassChanges<> weights;
     RankChanges changes;
     slots.for_each(replay, [&](int64_t slot, bool may_be_live = true, const float* priority = nullptr) {
@@ -84,7 +84,6 @@ __device__ __forceinline__ void write_change(const Replay& replay, const Slots& 
     });
     note_changes(priorities.tree, leaves);
     if (replay.keeps_ranks()) note_moves(priorities.ranks, weights, changes);
-    __syncthreads();
     write_top(priorities.tree, top);
 }
 
@@ -222,15 +221,15 @@ PER_OUT_OF_LINE void finish_change_of_ranks(const DeviceRanks& ranks) {
 }
 
 // One thread calls it.
-template <class Replay>
+template <bool are_few = false, class Replay>
 __device__ __forceinline__ void finish_change_of(const Replay& replay) {
-    finish_change(replay.priorities.tree);
+    finish_change<are_few>(replay.priorities.tree);
     if (replay.keeps_ranks()) finish_change_of_ranks(replay.priorities.ranks);
 }
 
 // The whole change. Call it in a kernel of launch_together(), after clear(shared.top) and a barrier of the block.
-template <class Replay, class Slots>
-__device__ __forceinline__ void change_leaves(const Replay& replay, const Slots& slots, ChangeShared& shared,
+template <class Replay, class Slots, class Top>
+__device__ __forceinline__ void change_leaves(const Replay& replay, const Slots& slots, ChangeShared<Top>& shared,
                                               bool rebuilds) {
     const DevicePriorities& priorities = replay.priorities;
     Meeting& meeting = priorities.tree.state->meeting;
@@ -240,10 +239,9 @@ __device__ __forceinline__ void change_leaves(const Replay& replay, const Slots&
         meet(meeting);
         refresh_maxima(replay, slots, level);
     }
-    meet(meeting, [&] { finish_change_of(replay); });
-    if (!rebuilds) return;
-    rebuild(priorities.tree, shared.row);
-    if (replay.keeps_ranks()) rebuild(priorities.ranks.tree, shared.row);
+    meet(meeting, [&] { finish_change_of<Slots::is_one_each>(replay); });
+    rebuild(priorities.tree, shared.row, rebuilds);
+    if (replay.keeps_ranks()) rebuild(priorities.ranks.tree, shared.row, rebuilds);
 }
 
 // Queues a kernel that calls change_leaves(), for n units of work. Its arguments are the buffer, `arguments`, and

@@ -1,7 +1,6 @@
 #include "cuda/replay/priorities.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "cuda/replay/changed_lanes.h"
 #include "cuda/replay/leaf_change.h"
@@ -12,44 +11,6 @@ namespace per::cuda {
 namespace {
 
 // ------------------------------------------------------------------------------------------------------------ updates
-
-enum class Fate { never_issued, stale, rejected, pending, live, none };
-inline constexpr int n_fates = 5;
-
-__device__ __forceinline__ bool is_accepted(Fate fate) {
-    return fate == Fate::pending || fate == Fate::live;
-}
-
-struct Entry {
-    Fate fate;
-    int64_t slot;
-    float priority;
-};
-
-// The numbers of a thread's entries by fate.
-template <bool at_most_one>
-struct FateCounts {
-    uint32_t n[n_fates] = {};
-
-    // Not ++n[fate]: an index would move the array to memory.
-    __device__ __forceinline__ void add(Fate fate) {
-        for (int i = 0; i < n_fates; ++i) n[i] += i == static_cast<int>(fate);
-    }
-    __device__ __forceinline__ uint32_t of(Fate fate) const { return n[static_cast<int>(fate)]; }
-    __device__ __forceinline__ uint32_t n_accepted() const { return of(Fate::pending) + of(Fate::live); }
-    __device__ __forceinline__ bool has_refused() const {
-        return (of(Fate::never_issued) | of(Fate::stale) | of(Fate::rejected)) != 0;
-    }
-};
-template <>
-struct FateCounts<true> {
-    Fate fate = Fate::none;
-
-    __device__ __forceinline__ void add(Fate of_entry) { fate = of_entry; }
-    __device__ __forceinline__ uint32_t of(Fate which) const { return fate == which ? 1 : 0; }
-    __device__ __forceinline__ uint32_t n_accepted() const { return is_accepted(fate) ? 1 : 0; }
-    __device__ __forceinline__ bool has_refused() const { return fate < Fate::pending; }
-};
 
 struct SequenceEntry {
     float priority;
@@ -72,94 +33,121 @@ PER_OUT_OF_LINE SequenceEntry sequence_entry(const DeviceReplay& replay, const R
             true};
 }
 
-template <bool has_one_critic, class Replay>
-__device__ __forceinline__ Entry entry_of(const Replay& replay, const WindowRules& rules, const ReplayUpdate& given,
-                                          int64_t i) {
-    const RowOfId row = row_of_id(replay, rules, read_once(given.ids[i]));
-    if (!row.is_issued) return {Fate::never_issued, 0, 0.0f};
-    const bool is_row_live = row.is_there && is_live(replay.priorities.live, row.slot);
-    bool is_accepted = is_row_live || (row.is_there && !is_used_up(replay, row.slot) &&
-                                       is_pending(replay.lanes[row.env], rules, row.k));
+PER_OUT_OF_LINE bool is_pending_row(const DeviceReplay& replay, int64_t id) {
+    const WindowRules& rules = replay.state->rules;
+    const RowOfId row = row_of_id(replay, rules, id);
+    return row.is_there && !is_used_up(replay, row.slot) && is_pending(replay.lanes[row.env], rules, row.k);
+}
+
+// Reads an entry whose row is not live, or whose priority is not valid. Counts it if it is refused.
+PER_OUT_OF_LINE UpdateEntry other_entry(const DeviceReplay& replay, int64_t id, float priority) {
+    ReplayState& state = *replay.state;
+    const RowOfId row = row_of_id(replay, state.rules, id);
+    if (!row.is_issued) {
+        count_rejected_ids(state, 1);
+    } else if (!is_priority(priority)) {
+        atomic_add(&state.counters.rejected_updates, 1);
+        atomic_add(&state.errors.n_bad_priorities, 1);
+    } else if (is_pending_row(replay, id)) {
+        return {row.slot, priority, false};
+    } else {
+        atomic_add(&state.counters.stale_updates, 1);
+    }
+    return {-1, 0.0f};
+}
+
+// A row that may be live: then it is the latest of its slot.
+struct LatestRow {
+    int64_t env;
+    int64_t k;
+    int64_t slot;
+    bool is_live;
+};
+
+__device__ __forceinline__ LatestRow latest_row(const DeviceReplay& replay, const Ring& ring, int64_t id) {
+    if (id < 0) return {0, -1, 0, false};
+    const int64_t env = ring.env_of_id(id);
+    const int64_t k = ring.row_of_id(id);
+    const int64_t slot = ring.slot(env, k);
+    const uint64_t n_later = static_cast<uint64_t>(replay.lanes[env].head - 1 - k);
+    return {env, k, slot, n_later < static_cast<uint64_t>(ring.rows) && is_live(replay.priorities.live, slot)};
+}
+
+// Reads an entry; its index is -1 if it is refused, which is then counted.
+template <bool is_plain, class Replay>
+__device__ __forceinline__ UpdateEntry entry_of(const Replay& replay, const Ring& ring, const ReplayUpdate& given,
+                                                int64_t i) {
+    const int64_t id = read_once(given.ids[i]);
+    const LatestRow row = latest_row(replay, ring, id);
     float priority;
-    if (given.td_errors == nullptr) {
+    if (!is_plain && given.td_errors == nullptr) {
         priority = given.priorities[i];
     } else if (!replay.has_sequences) {
-        priority = td_error_priority(given.td_errors + i, has_one_critic ? 1 : given.n_critics, given.count,
-                                     replay.critics, replay.epsilon);
+        priority = td_error_priority(given.td_errors + i, is_plain ? 1 : given.n_critics, given.count, replay.critics,
+                                     replay.epsilon);
     } else {
         // The valid steps of a sequence are unknown once it can no longer be drawn.
+        const bool has_row = row.is_live || is_pending_row(replay, id);
         const SequenceEntry entry =
-            is_accepted ? sequence_entry(replay, given, i, row.env, row.k) : SequenceEntry{0.0f, false};
+            has_row ? sequence_entry(replay, given, i, row.env, row.k) : SequenceEntry{0.0f, true};
+        if (!entry.has_steps) {
+            atomic_add(&replay.state->counters.stale_updates, 1);
+            return {-1, 0.0f};
+        }
         priority = entry.priority;
-        is_accepted = entry.has_steps;
     }
-    if (!is_priority(priority)) return {Fate::rejected, 0, 0.0f};
-    if (!is_accepted) return {Fate::stale, 0, 0.0f};
-    return {is_row_live ? Fate::live : Fate::pending, row.slot, priority};
+    if (row.is_live && is_priority(priority)) return {row.slot, priority};
+    return other_entry(replay, id, priority);
 }
 
-PER_OUT_OF_LINE void count_refused(ReplayState& state, uint32_t n_never_issued, uint32_t n_stale, uint32_t n_rejected) {
-    n_never_issued = __reduce_add_sync(all_lanes, n_never_issued);
-    n_stale = __reduce_add_sync(all_lanes, n_stale);
-    n_rejected = __reduce_add_sync(all_lanes, n_rejected);
-    if (lane_of_thread() != 0) return;
-    add_if_any(&state.counters.stale_updates, n_stale);
-    add_if_any(&state.counters.rejected_updates, n_rejected);
-    count_rejected_ids(state, n_never_issued);
-    add_if_any(&state.errors.n_bad_priorities, n_rejected);
-}
-
-// Claims the slots of accepted entries; if several have the same slot, the last one wins. Counts the entries by their
-// fate. With of_source, entries of other sources are left out.
+// Claims the slots of accepted entries; if several have the same slot, the last one wins. Counts them. With of_source,
+// entries of other sources are left out.
 template <bool of_source, class Replay, class Entries>
 __device__ __forceinline__ void claim_entries(const Replay& replay, const ReplayUpdate& given, Entries& entries) {
     ReplayState& state = *replay.state;
-    const WindowRules rules = state.rules;
-    FateCounts<Entries::at_most_one> counts;
+    const Ring ring = state.rules.ring;
+    uint32_t n_accepted = 0;
     for_each_of<Entries::at_most_one>(grid_span(), given.count, [&](int64_t i) {
-        Entry entry;
-        if constexpr (of_source) {
-            const int32_t source = read_once(given.source_of[i]);
-            const bool is_of_none = source < 0 || source >= given.n_sources;
-            if (source != given.source && !(is_of_none && given.source == 0)) return entries.set(i, {-1, 0.0f});
-            entry = is_of_none ? Entry{Fate::never_issued, 0, 0.0f} : entry_of<false>(replay, rules, given, i);
-        } else {
-            entry = entry_of<Entries::at_most_one>(replay, rules, given, i);
-        }
-        counts.add(entry.fate);
-        entries.set(i, {is_accepted(entry.fate) ? entry.slot : -1, entry.priority, entry.fate == Fate::live});
-        if (is_accepted(entry.fate))
-            atomicMax(&replay.priorities.tree.claims[entry.slot], static_cast<uint32_t>(i + 1));
+        UpdateEntry entry = {-1, 0.0f};
+        const int32_t source = of_source ? read_once(given.source_of[i]) : given.source;
+        const bool is_of_none = of_source && (source < 0 || source >= given.n_sources);
+        if (is_of_none && given.source == 0)
+            count_rejected_ids(state, 1);
+        else if (source == given.source)
+            entry = entry_of<Entries::at_most_one>(replay, ring, given, i);
+        entries.set(i, entry);
+        if (entry.index < 0) return;
+        ++n_accepted;
+        atomicMax(&replay.priorities.tree.claims[entry.index], static_cast<uint32_t>(i + 1));
     });
-    const uint32_t n_accepted = __reduce_add_sync(all_lanes, counts.n_accepted());
+    n_accepted = __reduce_add_sync(all_lanes, n_accepted);
     if (lane_of_thread() == 0) add_if_any(&state.counters.updates, n_accepted);
-    if (__ballot_sync(all_lanes, counts.has_refused()) != 0)
-        count_refused(state, counts.of(Fate::never_issued), counts.of(Fate::stale), counts.of(Fate::rejected));
 }
 
 // The slots that the entries of an update have claimed.
 template <class Entries>
 struct ClaimedSlots {
     static constexpr bool rows_stay = true;
-    static constexpr bool are_few = Entries::at_most_one;
+    static constexpr bool is_one_each = Entries::at_most_one;
     int64_t count;
     const Entries& entries;
+    uint32_t largest_bits;  // of the largest priority before the call
 
     // The entry that holds the claim sets its priority, and ends the claim, before it visits its slot.
     template <class Visit>
     __device__ __forceinline__ void for_each(const DeviceReplay& replay, const Visit& visit) const {
-        uint32_t largest_bits = 0;
-        for_each_of<are_few>(grid_span(), count, [&](int64_t i) {
+        constexpr int64_t most = int64_t{1} << 62;
+        // A thread without an entry has one of index -1.
+        for_each_of<is_one_each>(grid_span(), is_one_each ? most : count, [&](int64_t i) {
             const UpdateEntry entry = entries[i];
             if (entry.index < 0) return;
             const uint32_t claim = static_cast<uint32_t>(i + 1);
             if (atomicCAS(&replay.priorities.tree.claims[entry.index], claim, 0u) != claim) return;
             replay.priorities.given[entry.index] = entry.priority;
-            largest_bits = larger(largest_bits, bits_in_order(entry.priority));
+            const uint32_t bits = bits_in_order(entry.priority);
+            if (bits > largest_bits) atomicMax(&replay.state->largest_bits, bits);
             visit(entry.index, entry.is_live, &entry.priority);
         });
-        largest_bits = __reduce_max_sync(all_lanes, largest_bits);
-        if (lane_of_thread() == 0 && largest_bits != 0) atomicMax(&replay.state->largest_bits, largest_bits);
     }
 
     template <class Visit>
@@ -174,7 +162,7 @@ struct ClaimedSlots {
 
 __global__ void __launch_bounds__(n_threads, 1)
     change_lanes_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes<AllLanes> lanes, bool rebuilds) {
-    PER_SHARED(ChangeShared, shared);
+    PER_SHARED(ChangeShared<TopChanges>, shared);
     clear(shared.top);
     __syncthreads();
     change_leaves(replay, lanes, shared, rebuilds);
@@ -185,13 +173,14 @@ template <bool of_source, class Replay>
 __global__ void __launch_bounds__(n_threads, 1)
     update_kernel(const __grid_constant__ Replay replay, const __grid_constant__ ReplayUpdate given,
                   UpdateEntry* others, bool rebuilds) {
-    PER_SHARED(ChangeShared, shared);
+    PER_SHARED(ChangeShared<typename Replay::Top>, shared);
     clear(shared.top);
-    using Entries = EntriesOfThread<std::is_same_v<Replay, PlainReplay>>;
+    using Entries = EntriesOfThread<Replay::is_plain>;
     Entries entries(grid_span().first, others);
+    const uint32_t largest_bits = replay.state->largest_bits;
     claim_entries<of_source>(replay, given, entries);
     meet(replay.priorities.tree.state->meeting);
-    change_leaves(replay, ClaimedSlots<Entries>{given.count, entries}, shared, rebuilds);
+    change_leaves(replay, ClaimedSlots<Entries>{given.count, entries, largest_bits}, shared, rebuilds);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
@@ -207,11 +196,11 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// Whether the kernel of PlainReplay can make this update. For 256 TD errors it executes 421 different instructions, and
-// that of DeviceReplay a third more.
+// Whether the kernel of PlainReplay can make this update. For 256 TD errors it executes 298 different instructions, and
+// that of DeviceReplay three quarters more.
 bool is_plain(const DeviceReplay& replay, const ReplayUpdate& update) {
     return is_plain(replay) && update.td_errors != nullptr && update.n_critics == 1 &&
-           update.count <= n_threads * int64_t{replay.priorities.tree.max_blocks};
+           update.count <= std::min(few_changes, n_threads * int64_t{replay.priorities.tree.max_blocks});
 }
 
 }  // namespace

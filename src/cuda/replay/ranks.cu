@@ -16,7 +16,7 @@ __device__ __forceinline__ void weigh_buckets(const DeviceRanks& ranks, double a
     const int32_t end = first + buckets_per_thread < n_rank_buckets ? first + buckets_per_thread : n_rank_buckets;
     uint64_t count = 0;
     for (int32_t i = first; i < end; ++i) count += ranks.counts[n_rank_buckets - 1 - i];
-    int64_t rank = static_cast<int64_t>(sum_before(count, row.warp_sums));
+    int64_t rank = static_cast<int64_t>(sum_before(count, row.nodes));
     for (int32_t i = first; i < end; ++i) {
         const int32_t bucket = n_rank_buckets - 1 - i;
         const int64_t n = static_cast<int64_t>(ranks.counts[bucket]);

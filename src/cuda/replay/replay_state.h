@@ -159,6 +159,9 @@ __device__ __forceinline__ int64_t step_of_waiting(float given) {
 
 // Pointers to all arrays, and options that never change. Passed to kernels by value.
 struct DeviceReplay {
+    using Top = TopChanges;  // of a block of a change
+    static constexpr bool is_plain = false;
+
     ReplayState* state;
     Lane* lanes;             // [n_envs]
     LaneChange* changes;     // [n_envs] of the call under way; empty ranges between calls
@@ -195,10 +198,12 @@ struct DeviceReplay {
     }
 };
 
-// A buffer without rarely used options, which kernels for it leave out: see is_plain().
+// A buffer without rarely used options, which kernels for it leave out: see is_plain(). They change few leaves.
 struct PlainReplay : DeviceReplay {
     PER_HOST_DEVICE explicit PlainReplay(const DeviceReplay& replay) : DeviceReplay(replay) {}
 
+    using Top = NoTopChanges;
+    static constexpr bool is_plain = true;
     static constexpr bool has_sequences = false;
     static constexpr int32_t max_priority = PER_MAX_EVER;
     static constexpr int32_t max_times_sampled = 0;

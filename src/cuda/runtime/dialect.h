@@ -57,6 +57,28 @@ __device__ __forceinline__ unsigned lane_of_thread() {
     return threadIdx.x % warp_size;
 }
 
+// The sum of the values of the lanes up to this one. The whole warp calls it.
+__device__ __forceinline__ uint64_t prefix_sum(uint64_t value) {
+#if defined(__CUDACC__)
+    // A shuffle also tells whether there is a lane to take from, and the sum of the lower halves carries.
+    asm volatile("{ .reg .pred p; .reg .b32 l; .reg .b32 h; .reg .b32 m; .reg .b32 n; mov.b64 {l, h}, %0;"
+#define PER_SCAN_STEP(distance)                                                        \
+    "shfl.sync.up.b32 m|p, l, " #distance ", 0, -1; shfl.sync.up.b32 n, h, " #distance \
+    ", 0, -1;"                                                                         \
+    "@p add.cc.u32 l, l, m; @p addc.u32 h, h, n;"
+                 PER_SCAN_STEP(1) PER_SCAN_STEP(2) PER_SCAN_STEP(4) PER_SCAN_STEP(8) PER_SCAN_STEP(16)
+#undef PER_SCAN_STEP
+                     "mov.b64 %0, {l, h}; }"
+                 : "+l"(value));
+#else
+    for (unsigned distance = 1; distance < warp_size; distance *= 2) {
+        const uint64_t before = __shfl_up_sync(all_lanes, value, distance);
+        if (lane_of_thread() >= distance) value += before;
+    }
+#endif
+    return value;
+}
+
 // Adds to a number in global memory. In shared memory this would be a loop of compare-and-exchange, in which threads
 // that add to the same number wait for each other; use SharedSum there. CUDA has atomics for unsigned long long, which
 // on Linux is another type than uint64_t.

@@ -25,10 +25,11 @@ DeviceSums shape_of_sums(int64_t n_leaves) {
 }
 
 void lay_out_sums(DeviceSums& sums, Layout& layout) {
-    for (int level = sums.n_levels - 1; level > 0; --level)
-        sums.sums[level] = layout.array<uint64_t>(sums.n_nodes[level]);
-    sums.top = sums.sums[sums.n_levels - 1];
-    sums.n_top = sums.n_nodes[sums.n_levels - 1];
+    const int top = sums.n_levels - 1;
+    for (int level = top; level > 0; --level)
+        sums.sums[level] = layout.array<uint64_t>(level == top ? max_top : sums.n_nodes[level]);
+    sums.top = sums.sums[top];
+    sums.n_top = sums.n_nodes[top];
 }
 
 }  // namespace

@@ -41,13 +41,9 @@ __device__ __forceinline__ bool erase(const DeviceLive& live, int64_t slot, Top&
 // warp searches for the slot.
 PER_OUT_OF_LINE int64_t select(const DeviceLive& live, const TopRow& row, uint64_t rank) {
     const unsigned lane = lane_of_thread();
-    uint64_t ranks[1] = {rank};
-    int64_t nodes[1];
-    find_nodes(live, row, 1, ranks, nodes);
-    rank = ranks[0];
-    const int64_t node = nodes[0];
+    const int64_t node = find_node(live, row, rank);
     const uint32_t word = live.words[node * fan_out + lane];
-    const int child = find_child(static_cast<uint64_t>(__popc(word)), rank, lane);
+    const int child = find_child(static_cast<uint64_t>(__popc(word)), rank);
     uint32_t bits = __shfl_sync(all_lanes, word, child);
     for (uint64_t i = 0; i < rank; ++i) bits &= bits - 1;
     return (node * fan_out + child) * slots_per_word + __ffs(static_cast<int>(bits)) - 1;

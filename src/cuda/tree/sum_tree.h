@@ -48,8 +48,8 @@ struct DeviceSums {
     uint64_t* sums[max_tree_levels];
     int64_t n_nodes[max_tree_levels];  // rounded up to whole nodes; the rest is always 0
     int n_levels;                      // leaves included
-    uint64_t* top;                     // the last array of sums, and its length
-    int64_t n_top;
+    uint64_t* top;                     // the last array of sums: [max_top]
+    int64_t n_top;                     // its length but for zeros
 };
 
 // An entry of an update as the kernel read it: once, as the caller's arrays may change meanwhile.
@@ -109,14 +109,6 @@ __device__ __forceinline__ uint64_t leaf_mass(float priority, double factor) {
 
 // ---- sums over a warp, all lanes taking part
 
-__device__ __forceinline__ uint64_t prefix_sum(uint64_t value, unsigned lane) {
-    for (unsigned distance = 1; distance < warp_size; distance *= 2) {
-        const uint64_t before = __shfl_up_sync(all_lanes, value, distance);
-        if (lane >= distance) value += before;
-    }
-    return value;
-}
-
 // The device sums up 32-bit numbers of a warp in one instruction, and 32 numbers of this many bits do not overflow.
 inline constexpr int bits_of_piece = 27;
 
@@ -167,7 +159,7 @@ __device__ __forceinline__ void atomic_add_wide(WideSum* at, WideSum value) {
 __device__ __forceinline__ uint64_t sum_before(uint64_t value, uint64_t (&sums)[warp_size]) {
     const unsigned lane = lane_of_thread();
     const unsigned warp = threadIdx.x / warp_size;
-    const uint64_t up_to = prefix_sum(value, lane);
+    const uint64_t up_to = prefix_sum(value);
     if (lane == warp_size - 1) sums[warp] = up_to;
     __syncthreads();
     return up_to - value + sum_of_warp(lane < warp ? sums[lane] : 0);
@@ -185,31 +177,43 @@ __device__ __forceinline__ Number smallest_of_block(Number of_warp, Number (&num
     return smallest;
 }
 
-// ---- the top row
+// ---- the top row, in the shared memory of a block. Its entries are the children of up to 32 nodes, whose sums the block
+// computes: so the descent begins at one node, and takes the same steps there as in the levels below.
 
 struct TopRow {
-    uint64_t prefix[max_top];  // entry i: the sum of entries 0 .. i
-    uint64_t warp_sums[warp_size];
+    uint64_t entries[max_top];
+    uint64_t nodes[fan_out];  // sums of 32 entries each
 };
 
-// The whole block calls it; a thread has entries of one node. Ends with a barrier.
+// The whole block calls it, when no thread reads the row any more. Ends with a barrier.
 template <int block_size = n_threads>
 __device__ __forceinline__ void load_top_row(const DeviceSums& tree, TopRow& row) {
     constexpr int n_each = max_top / block_size;
-    const int64_t first = static_cast<int64_t>(threadIdx.x) * n_each;
     uint64_t entries[n_each] = {};
-    if (first < tree.n_top)
-        for (int i = 0; i < n_each; ++i) entries[i] = tree.top[first + i];
-    uint64_t sum = 0;
-    for (const uint64_t entry : entries) sum += entry;
-    __syncthreads();  // the row may be in use
-    uint64_t before = sum_before(sum, row.warp_sums);
-    for (int i = 0; i < n_each; ++i) row.prefix[first + i] = before += entries[i];
+    entries[0] = tree.top[threadIdx.x];
+    if (tree.n_top > block_size)
+        for (int i = 1; i < n_each; ++i) entries[i] = tree.top[i * block_size + threadIdx.x];
+    for (int i = 0; i < n_each; ++i) row.entries[i * block_size + threadIdx.x] = entries[i];
+    PER_ROLLED
+    for (int first = 0; first < max_top; first += block_size) {
+        const unsigned at = first + threadIdx.x;
+        const uint64_t sum = sum_of_warp(row.entries[at]);
+        if (lane_of_thread() == 0) row.nodes[at / fan_out] = sum;
+    }
     __syncthreads();
 }
 
+// A warp calls it.
 __device__ __forceinline__ uint64_t total_of(const TopRow& row) {
-    return row.prefix[max_top - 1];
+    return sum_of_warp(row.nodes[lane_of_thread()]);
+}
+
+// The sum of the entries before one of them. A warp calls it.
+__device__ __forceinline__ uint64_t sum_before_entry(const TopRow& row, int64_t entry) {
+    const unsigned lane = lane_of_thread();
+    const int64_t node = entry / fan_out;
+    return sum_of_warp((lane < node ? row.nodes[lane] : 0) +
+                       (lane < entry % fan_out ? row.entries[node * fan_out + lane] : 0));
 }
 
 // ---- the descent
@@ -227,66 +231,60 @@ struct FoundLeaf {
 
 // The child whose mass holds unit `rest` of the node's mass; the last child if no other does. `rest` becomes the number
 // of the unit within the child. All threads of the warp pass the same `rest`.
-__device__ __forceinline__ int find_child(uint64_t mass, uint64_t& rest, unsigned lane) {
-    const uint64_t up_to = prefix_sum(mass, lane);
+__device__ __forceinline__ int find_child(uint64_t mass, uint64_t& rest) {
+    const uint64_t up_to = prefix_sum(mass);
     const unsigned beyond = __ballot_sync(all_lanes, rest < up_to) | 1u << (warp_size - 1);
     const int child = __ffs(static_cast<int>(beyond)) - 1;
     rest -= __shfl_sync(all_lanes, up_to - mass, child);
     return child;
 }
 
-// The entry of the top row that holds `unit`, which is below the total. `unit` becomes the number of the unit within
-// that entry.
-__device__ __forceinline__ int64_t find_in_top_row(const TopRow& row, uint64_t& unit) {
+// The sums of a level from the top row down. A descent begins with row.nodes, one level above.
+__device__ __forceinline__ const uint64_t* sums_of_level(const DeviceSums& sums, const TopRow& row, int level) {
+    return level == top_level(sums) ? row.entries : sums.sums[level];
+}
+
+// Finds the node of 32 leaves that holds a unit, which is below the total. The unit becomes its number within the node.
+// All threads of a warp pass the same unit.
+__device__ __forceinline__ int64_t find_node(const DeviceSums& sums, const TopRow& row, uint64_t& unit) {
     const unsigned lane = lane_of_thread();
-    const unsigned beyond_chunks = __ballot_sync(all_lanes, unit < row.prefix[lane * fan_out + fan_out - 1]);
-    const int chunk = __ffs(static_cast<int>(beyond_chunks | 1u << (warp_size - 1))) - 1;
-    const unsigned beyond = __ballot_sync(all_lanes, unit < row.prefix[chunk * fan_out + lane]);
-    const int64_t node = chunk * fan_out + __ffs(static_cast<int>(beyond | 1u << (warp_size - 1))) - 1;
-    if (node != 0) unit -= row.prefix[node - 1];
+    int64_t node = 0;
+    const uint64_t* level_sums = row.nodes;
+    PER_ROLLED
+    for (int level = top_level(sums) + 1; level > 0;) {
+        node = node * fan_out + find_child(level_sums[node * fan_out + lane], unit);
+        level_sums = sums_of_level(sums, row, --level);
+    }
     return node;
 }
 
-// Finds the node of 32 leaves that holds each of n units; n is 1 .. most, and the units are below the total. Each unit
-// becomes the number of the unit within its node. A warp searches for all units at once, and so waits for memory only
-// as often as for one. All its threads pass the same units.
-template <int most>
-__device__ __forceinline__ void find_nodes(const DeviceSums& sums, const TopRow& row, int n, uint64_t (&units)[most],
-                                           int64_t (&nodes)[most]) {
-    const unsigned lane = lane_of_thread();
-    for (int k = 0; k < most && k < n; ++k) nodes[k] = find_in_top_row(row, units[k]);
-    PER_ROLLED
-    for (int level = top_level(sums) - 1; level > 0; --level) {
-        uint64_t masses[most];
-        for (int k = 0; k < most && k < n; ++k) masses[k] = sums.sums[level][nodes[k] * fan_out + lane];
-        for (int k = 0; k < most && k < n; ++k) nodes[k] = nodes[k] * fan_out + find_child(masses[k], units[k], lane);
-    }
-}
-
-// Finds the leaves that hold n units of mass, in the same way. The loop handles leaves like sums, so that the code of
-// find_child() is there only once.
+// Finds the leaves that hold n units of mass; n is 1 .. most, and the units are below the total. Each unit becomes its
+// number within its leaf. A warp searches for all units at once, and so waits for memory only as often as for one. All
+// its threads pass the same units. The loop handles leaves like sums, so that the code of find_child() is there only
+// once.
 template <int most>
 __device__ __forceinline__ void find_leaves(const DeviceTree& tree, const TopRow& row, double factor, int n,
                                             uint64_t (&units)[most], FoundLeaf (&leaves)[most]) {
     const unsigned lane = lane_of_thread();
-    int64_t nodes[most];
+    int64_t nodes[most] = {};
     float priorities[most] = {};
     uint64_t masses[most];
-    for (int k = 0; k < most && k < n; ++k) nodes[k] = find_in_top_row(row, units[k]);
+    const uint64_t* sums = row.nodes;
     PER_ROLLED
-    for (int level = top_level(tree) - 1;; --level) {
+    for (int level = top_level(tree) + 1;;) {
         for (int k = 0; k < most && k < n; ++k) {
             nodes[k] = nodes[k] * fan_out + lane;
             if (level != 0)
-                masses[k] = tree.sums[level][nodes[k]];
+                masses[k] = sums[nodes[k]];
             else
                 priorities[k] = tree.leaves[nodes[k]];
         }
         for (int k = 0; k < most && k < n; ++k) {
             if (level == 0) masses[k] = leaf_mass(priorities[k], factor);
-            nodes[k] += find_child(masses[k], units[k], lane) - static_cast<int>(lane);
+            nodes[k] += find_child(masses[k], units[k]) - static_cast<int>(lane);
         }
         if (level == 0) break;
+        sums = sums_of_level(tree, row, --level);  // not used for level 0
     }
     for (int k = 0; k < most && k < n; ++k) {
         const int child = static_cast<int>(nodes[k] & (fan_out - 1));
@@ -310,6 +308,7 @@ inline int64_t blocks_of_draw(const DeviceTree& tree, int64_t n, int64_t n_each)
 
 // Adds a difference, modulo 2^64, to all sums above a leaf.
 __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, int64_t leaf, uint64_t difference) {
+    PER_ASSUME(sums.n_levels > 1);
     PER_ROLLED
     for (int level = 1; level < sums.n_levels; ++level) {
         leaf = parent_of(leaf);
@@ -342,11 +341,23 @@ __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, TopChanges& 
     atomic_add(top.differences[parent_of(leaf)], difference);
 }
 
-// The whole block, of n_threads, calls it, after a barrier. Entries that the row does not have did not change.
+// The whole block, of n_threads, calls it after its last change.
 __device__ __forceinline__ void write_top(const DeviceSums& sums, const TopChanges& top) {
     PER_ASSUME(blockDim.x == n_threads);
+    __syncthreads();
     for (int64_t i = threadIdx.x; i < max_top; i += n_threads) add_if_any(&sums.top[i], top.differences[i].value());
 }
+
+// Takes its place where few leaves change, whose atomics on the top row hardly meet: each change goes there at once.
+struct NoTopChanges {};
+
+__device__ __forceinline__ void clear(NoTopChanges&) {
+    PER_ASSUME(blockDim.x == n_threads);
+}
+__device__ __forceinline__ void add_to_sums(const DeviceSums& sums, NoTopChanges&, int64_t leaf, uint64_t difference) {
+    add_to_sums(sums, leaf, difference);
+}
+__device__ __forceinline__ void write_top(const DeviceSums&, const NoTopChanges&) {}
 
 // The threads, or warps, that share some work: the number of this one among them, and how many they are.
 struct GridSpan {

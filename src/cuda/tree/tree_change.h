@@ -10,75 +10,82 @@ namespace per::cuda {
 
 // ---- a change: leaves are written and their differences added to the sums, then one thread finishes it
 
-// The shared memory of each block of a change.
+// The shared memory of each block of a change. `Top` is TopChanges or NoTopChanges.
+template <class Top>
 struct ChangeShared {
-    TopChanges top;
+    Top top;
     TopRow row;  // of a rebuild
 };
 
-// The change of the mass of a leaf.
-struct MassChange {
-    uint64_t difference;  // modulo 2^64, of numbers below 2^63
-    bool is_too_large;    // the leaf, for the scale
-};
-
-// Several threads may write the same leaf if all write the same value. `top`: nothing, or the TopChanges of a block.
+// Returns the change of the mass of the leaf, modulo 2^64. Several threads may write the same leaf if all write the same
+// value. `top`: nothing, or the TopChanges of a block, or NoTopChanges.
 template <class... Top>
-__device__ __forceinline__ MassChange write_leaf(const DeviceTree& tree, double factor, int64_t index, float leaf,
-                                                 Top&... top) {
+__device__ __forceinline__ uint64_t write_leaf(const DeviceTree& tree, double factor, int64_t index, float leaf,
+                                               Top&... top) {
     const float before = atomicExch(&tree.leaves[index], leaf);
+    if (is_too_large(leaf, factor)) atomicExch(&tree.state->has_too_large, 1u);
     const uint64_t difference = limited_mass_of(leaf, factor) - limited_mass_of(before, factor);
     if (difference != 0) add_to_sums(tree, top..., index, difference);
-    return {difference, is_too_large(leaf, factor)};
+    return difference;
 }
 
-// The most changes of a thread for which the sum of a warp fits 64 bits: 32 times as many changes of at most 2^52.
-inline constexpr int64_t few_changes = 63;
+// The most leaves of a change for which the new total, of masses of at most 2^52 each, is below 2^64, as the total before
+// is below 2^62. Sums modulo 2^64 are then enough.
+inline constexpr int64_t few_changes = 3 << 10;
 
 __device__ __forceinline__ WideSum wide_difference(uint64_t difference) {
     return {difference, difference >> 63 != 0 ? ~uint64_t{0} : 0};
 }
 
-// The sum of the changes of a thread. are_few: there are at most few_changes.
-template <bool are_few = false>
+// The sum of the changes of a thread. is_one: there is at most one.
+template <bool is_one = false>
 struct MassChanges {
-    WideSum difference = {0, 0};  // only `low` counts if there are few
-    bool has_too_large = false;
+    WideSum difference = {0, 0};
 
-    __device__ __forceinline__ void add(const MassChange& change) {
-        if (are_few)
-            difference.low += change.difference;
-        else
-            difference = add_wide(difference, wide_difference(change.difference));
-        has_too_large |= change.is_too_large;
-    }
-    __device__ __forceinline__ WideSum of_warp() const {
-        return are_few ? wide_difference(sum_of_warp(difference.low)) : sum_of_warp(difference);
+    __device__ __forceinline__ void add(uint64_t change) { difference = add_wide(difference, wide_difference(change)); }
+    __device__ __forceinline__ WideSum of_warp() const { return sum_of_warp(difference); }
+};
+template <>
+struct MassChanges<true> {
+    uint64_t difference = 0;
+
+    __device__ __forceinline__ void add(uint64_t change) { difference = change; }
+    // Modulo 2^64. The upper piece has 26 bits and the sign.
+    __device__ __forceinline__ uint64_t of_warp() const {
+        const uint32_t upper = __reduce_add_sync(all_lanes, static_cast<uint32_t>(difference >> bits_of_piece));
+        return sum_of_pieces(difference, 0) +
+               (static_cast<uint64_t>(int64_t{static_cast<int32_t>(upper)}) << bits_of_piece);
     }
 };
 
-// All threads of a warp call it after their last leaf.
-template <bool are_few>
-__device__ __forceinline__ void note_changes(const DeviceTree& tree, const MassChanges<are_few>& changes) {
-    TreeState& state = *tree.state;
-    const WideSum difference = changes.of_warp();
-    const bool has_too_large = __ballot_sync(all_lanes, changes.has_too_large) != 0;
-    if (lane_of_thread() != 0) return;
-    if (has_too_large) atomicExch(&state.has_too_large, 1u);
+__device__ __forceinline__ void add_to_sum(TreeState& state, const WideSum& difference) {
     if ((difference.low | difference.high) != 0) atomic_add_wide(&state.sum, difference);
 }
+__device__ __forceinline__ void add_to_sum(TreeState& state, uint64_t difference) {
+    add_if_any(&state.sum.low, difference);
+}
 
-// One thread calls it. After it all blocks must call rebuild(), which carries out the plan.
+// All threads of a warp call it after their last leaf.
+template <bool is_one>
+__device__ __forceinline__ void note_changes(const DeviceTree& tree, const MassChanges<is_one>& changes) {
+    const auto difference = changes.of_warp();
+    if (lane_of_thread() == 0) add_to_sum(*tree.state, difference);
+}
+
+// One thread calls it. After it all blocks must call rebuild(), which carries out the plan. are_few: at most few_changes
+// leaves changed, and MassChanges<true> noted all of them.
+template <bool are_few = false>
 __device__ __forceinline__ void finish_change(const DeviceTree& tree) {
     TreeState& state = *tree.state;
-    const WideSum total = add_wide({state.total, 0}, state.sum);
+    const WideSum total = are_few ? WideSum{state.total + state.sum.low, 0} : add_wide({state.total, 0}, state.sum);
     const bool has_too_large = state.has_too_large != 0;
     state.plan = state.is_scale_fixed != 0 ? plan_at_fixed_scale(total, has_too_large)
                                            : plan_after_change(state.total, total, has_too_large, state.low_water);
-    if (state.is_scale_due != 0) state.plan = plan_rebuild;
-    state.is_scale_due = 0;
+    if (!are_few && state.is_scale_due != 0) state.plan = plan_rebuild;
+    if (!are_few) state.is_scale_due = 0;
     state.total = total.low;
-    state.sum = {0, 0};
+    state.sum.low = 0;
+    if (!are_few) state.sum.high = 0;
     state.has_too_large = 0;
 }
 
@@ -178,8 +185,9 @@ __device__ __forceinline__ void refresh_level(const DeviceTree& tree, int level)
 __device__ __forceinline__ void finish_rebuild(const DeviceTree& tree, TopRow& row) {
     TreeState& state = *tree.state;
     load_top_row(tree, row);
+    const uint64_t total = total_of(row);
     if (threadIdx.x != 0) return;
-    state.total = total_of(row);
+    state.total = total;
     state.low_water = low_water(state.total, tree.capacity);
     state.plan = plan_keep;
     state.largest_bits = 0;
@@ -204,9 +212,9 @@ PER_OUT_OF_LINE void make_anew(const DeviceTree& tree, TopRow& row) {
     refresh_sums(tree, row);
 }
 
-// Carries out the plan of finish_change().
-__device__ __forceinline__ void rebuild(const DeviceTree& tree, TopRow& row) {
-    if (tree.state->plan != plan_keep) make_anew(tree, row);
+// Carries out the plan of finish_change(), unless another launch does.
+__device__ __forceinline__ void rebuild(const DeviceTree& tree, TopRow& row, bool rebuilds = true) {
+    if (tree.state->plan != plan_keep && rebuilds) make_anew(tree, row);
 }
 
 }  // namespace per::cuda

@@ -66,20 +66,19 @@ __device__ __forceinline__ void write_leaves(const DeviceTree& tree, const Batch
             changes.add(write_leaf(tree, factor, entry.index, entry.priority, top));
     }
     note_changes(tree, changes);
-    __syncthreads();
     write_top(tree, top);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
     update_kernel(const __grid_constant__ DeviceTree tree, Batch batch, UpdateEntry* others, bool rebuilds) {
-    PER_SHARED(ChangeShared, shared);
+    PER_SHARED(ChangeShared<TopChanges>, shared);
     clear(shared.top);
     EntriesOfThread<> entries(grid_span().first, others);
     claim_leaves(tree, batch, entries);
     meet(tree.state->meeting);
     write_leaves(tree, batch, entries, shared.top);
     meet(tree.state->meeting, [&] { finish_change(tree); });
-    if (rebuilds) rebuild(tree, shared.row);
+    rebuild(tree, shared.row, rebuilds);
 }
 
 }  // namespace

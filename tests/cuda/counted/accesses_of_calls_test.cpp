@@ -76,7 +76,7 @@ class AccessesOfCalls : public testing::Test {
         if (simulator::translated_architecture() != 0) {
             std::printf("| %s | %d instructions |\n", name, static_cast<int>(counts.instructions));
             EXPECT_GT(counts.instructions, 0u) << name;
-            EXPECT_LE(counts.instructions, expected.instructions * 21 / 20) << name;
+            EXPECT_LE(counts.instructions, expected.instructions) << name;
             return;
         }
         for (const simulator::KernelAccesses& kernel : simulator::take_accesses()) {
@@ -133,13 +133,13 @@ TEST_F(AccessesOfCalls, of_a_tree) {
     const auto sample = [&](int64_t n) {
         return per_sample(tree, n, PER_STRATIFIED, 0.5, indices, nullptr, weights, nullptr);
     };
-    expect("tree: update of 256", {1, 6, 12, 5, 16, 10696, 349}, [&] { return update(256); });
-    expect("tree: update of 1024", {1, 7, 15, 5, 64, 42600, 396}, [&] { return update(1024); });
-    expect("tree: update of 4096", {1, 7, 15, 5, 256, 170136, 396}, [&] { return update(4096); });
-    expect("tree: update of 8192", {1, 7, 15, 5, 512, 340168, 396}, [&] { return update(8192); });
-    expect("tree: draw of 256", {1, 5, 13, 8, 32, 222868, 622, 32}, [&] { return sample(256); });
-    expect("tree: draw of 4096", {2, 4, 13, 7, 0, 3624976, 634, 512}, [&] { return sample(4096); });
-    expect("tree: draw of 256 without replacement", {1, 51, 53, 19, 3, 163020, 1090},
+    expect("tree: update of 256", {1, 6, 12, 5, 16, 10696, 350}, [&] { return update(256); });
+    expect("tree: update of 1024", {1, 7, 15, 5, 64, 42600, 400}, [&] { return update(1024); });
+    expect("tree: update of 4096", {1, 7, 15, 5, 256, 170136, 400}, [&] { return update(4096); });
+    expect("tree: update of 8192", {1, 7, 15, 5, 512, 340168, 400}, [&] { return update(8192); });
+    expect("tree: draw of 256", {1, 5, 13, 6, 32, 337556, 560, 32}, [&] { return sample(256); });
+    expect("tree: draw of 4096", {2, 4, 13, 5, 0, 5459984, 570, 512}, [&] { return sample(4096); });
+    expect("tree: draw of 256 without replacement", {1, 51, 54, 17, 3, 163020, 1090},
            [&] { return per_sample(tree, 256, PER_WITHOUT_REPLACEMENT, 0.5, indices, nullptr, weights, nullptr); });
     EXPECT_EQ(per_tree_synchronize(tree, nullptr), PER_OK);
     per_tree_free(tree);
@@ -179,8 +179,9 @@ struct Arrays {
     per_status sample(per_replay* replay, int64_t n, const per_sample_options* options = nullptr) {
         return per_replay_sample(replay, options, n, &batch, nullptr);
     }
+    // All priorities change, but none exceeds the largest before the call, which is the usual case.
     per_status update(per_replay* replay, int64_t n) {
-        for (int64_t i = 0; i < n; ++i) priorities[i] += 1.0f;
+        for (int64_t i = 0; i < n; ++i) priorities[i] = priorities[i] > 1.0f ? priorities[i] - 1.0f : 5.0f;
         return write_td_errors(replay, n, batch.ids, 1, priorities, nullptr);
     }
 
@@ -222,17 +223,18 @@ TEST_F(AccessesOfCalls, of_a_buffer) {
     ASSERT_EQ(arrays.add(replay, 16384), PER_OK) << per_last_error();
     const auto sample = [&](int64_t n) { return arrays.sample(replay, n); };
     const auto update = [&](int64_t n) { return arrays.update(replay, n); };
-    expect("buffer: add of a step", {1, 8, 23, 7, 1, 10631, 925}, [&] { return arrays.add(replay, 1); });
-    expect("buffer: sample of 256", {1, 6, 18, 9, 32, 663772, 866, 32}, [&] { return sample(256); });
-    expect("buffer: update of 256", {1, 8, 20, 5, 16, 37744, 421}, [&] { return update(256); });
-    expect("buffer: sample of 4096", {2, 6, 32, 7, 0, 8388008, 1351, 264}, [&] { return sample(4096); });
-    expect("buffer: update of 4096", {1, 9, 23, 5, 256, 600000, 468}, [&] { return update(4096); });
+    expect("buffer: add of a step", {1, 5, 26, 4, 2, 6242, 700}, [&] { return arrays.add(replay, 1); });
+    expect("buffer: sample of 256", {1, 6, 17, 5, 32, 663772, 700, 32}, [&] { return sample(256); });
+    ASSERT_EQ(update(256), PER_OK);
+    expect("buffer: update of 256", {1, 6, 16, 4, 256, 32952, 300}, [&] { return update(256); });
+    expect("buffer: sample of 4096", {2, 6, 31, 5, 0, 8388008, 1220, 264}, [&] { return sample(4096); });
+    expect("buffer: update of 4096", {1, 8, 20, 5, 256, 476812, 560}, [&] { return update(4096); });
     ASSERT_EQ(sample(8192), PER_OK);
-    expect("buffer: update of 8192", {1, 9, 22, 5, 512, 1187448, 468}, [&] { return update(8192); });
+    expect("buffer: update of 8192", {1, 8, 19, 5, 512, 940848, 560}, [&] { return update(8192); });
     per_epochs* walk = nullptr;
     ASSERT_EQ(per_epochs_create(replay, 1, 4096, 0, nullptr, &walk), PER_OK) << per_last_error();
     int64_t count = 0;
-    expect("buffer: minibatch of 4096 of an epoch", {3, 5, 22, 2, 0, 18104320, 778},
+    expect("buffer: minibatch of 4096 of an epoch", {3, 5, 22, 2, 0, 18104320, 810},
            [&] { return per_epochs_next(walk, &arrays.batch, &count, nullptr); });
     EXPECT_EQ(count, 4096);
     per_epochs_free(walk);
@@ -244,7 +246,7 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_several_lanes) {
     Arrays arrays(memory_, 64);
     per_replay* const replay = buffer_of(64, PER_PROPORTIONAL);
     for (int i = 0; i < 3; ++i) ASSERT_EQ(arrays.add(replay, 1), PER_OK) << per_last_error();
-    expect("buffer: add of a step of 64 lanes", {1, 9, 24, 7, 20, 324076, 973}, [&] { return arrays.add(replay, 1); });
+    expect("buffer: add of a step of 64 lanes", {1, 5, 24, 4, 73, 221560, 700}, [&] { return arrays.add(replay, 1); });
     per_replay_free(replay);
 }
 
@@ -252,7 +254,7 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_many_lanes) {
     Arrays arrays(memory_, 4096);
     per_replay* const replay = buffer_of(4096, PER_PROPORTIONAL);
     for (int i = 0; i < 3; ++i) ASSERT_EQ(arrays.add(replay, 1), PER_OK) << per_last_error();
-    expect("buffer: add of a step of 4096 lanes", {3, 10, 36, 8, 512, 18012024, 1525},
+    expect("buffer: add of a step of 4096 lanes", {3, 10, 36, 8, 512, 18012024, 1580},
            [&] { return arrays.add(replay, 1); });
     per_replay_free(replay);
 }
@@ -262,7 +264,7 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_ranks) {
     per_replay* const replay = buffer_of(1, PER_RANK);
     ASSERT_EQ(arrays.add(replay, 2048), PER_OK) << per_last_error();
     ASSERT_EQ(arrays.sample(replay, 256), PER_OK) << per_last_error();
-    expect("buffer: sample of 256 by rank", {2, 7, 27, 9, 32, 1749220, 1181},
+    expect("buffer: sample of 256 by rank", {2, 7, 25, 5, 32, 1749220, 1040},
            [&] { return arrays.sample(replay, 256); });
     per_replay_free(replay);
 }
