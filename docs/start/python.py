@@ -40,9 +40,9 @@ for step in range(STEPS):
     returns[-1] += float(reward)
     if terminated or truncated:
         observation, _ = env.reset()
-        if len(returns) % 20 == 0:
-            print(f"step {step}: mean return of the last 20 episodes {sum(returns[-20:]) / 20:.0f}", flush=True)
         returns.append(0.0)
+    if step % 1000 == 999:
+        print(f"step {step + 1}: mean return of the last 20 episodes {sum(returns[-21:-1]) / 20:.0f}", flush=True)
 
     if step >= 500:
         batch = buffer.sample(64)

@@ -43,8 +43,8 @@ class Sampling(Buffer[Array]):
         batch_size : int
             B, 1 to 2^24.
         newest : int, default 0
-            So many of the B rows, the last ones, are not drawn: they are the newest live transitions (those with the
-            largest ids), newest first, with weight 1. newest=1 is combined experience replay (Zhang and Sutton 2017,
+            The last `newest` rows are not drawn: they are the newest live transitions (those with the largest ids),
+            newest first, with weight 1. newest=1 is combined experience replay (Zhang and Sutton 2017,
             section 4). 0 to B - 1. Not with max_times_sampled.
         key : ArrayLike, optional
             uint64[2]: a seed, and the number of draws before this one. (7, 3) draws as the fourth call of a buffer with

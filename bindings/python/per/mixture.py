@@ -27,11 +27,11 @@ class Mixture(Guarded, Generic[Array]):
     For learning from demonstrations beside one's own steps (Ball et al. 2023, "Efficient Online Reinforcement Learning
     with Offline Data": half of each batch from either), or from one buffer per task.
 
-    The numbers of rows of a batch are whole numbers. What rounding gives to one buffer, later batches give to the
-    others: with equal shares, batches of 33 rows have 17 and 16, then 16 and 17. The rows of the first buffer come
-    first. They are those that the buffer would draw alone, with the probability P(i) = share P_k(i) of P_k(i) in their
-    own buffer, and with weights (N P(i))^-beta / max_j (N P(j))^-beta over the batch, where N is the number of live
-    transitions of all buffers, and beta that of the row's buffer unless it is given.
+    A batch has whole rows of each buffer, and what rounding takes from one, later batches give back: with equal shares,
+    batches of 33 rows have 17 and 16, then 16 and 17. The rows of the first buffer come first. Each buffer draws its
+    rows as it would alone. A row that its own buffer draws with P_k(i) has P(i) = share P_k(i) in the mixture, and the
+    weight (N P(i))^-beta / max_j (N P(j))^-beta, j over the batch. N is the number of live transitions of all buffers,
+    and beta that of the row's buffer, unless it is given.
 
     Parameters
     ----------

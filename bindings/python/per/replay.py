@@ -132,8 +132,8 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         Prefer recent transitions: P(i) is in proportion to p_i^alpha 2^(-age_i / half_life). 0.01 to 1e12, in the unit
         of `age`; None: priorities do not depend on age.
     age : {"steps", "versions"}, default "steps"
-        The unit of ages: "steps" that the environment has taken since, or "versions" of the policy, which
-        set_version() counts.
+        The unit of ages: the "steps" that the environment's lane has stored since, to which final observations that
+        take rows are added; or "versions" of the policy, which set_version() counts.
     max_age : int, optional
         Transitions of a larger age are not drawn. 0 and above; None: no limit.
     gather_threads : int, default 1
