@@ -134,6 +134,12 @@ class Memory:
     Imported arrays keep `owner` alive. Consumers order their work after the work that writes the memory.
     """
 
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+    device: tuple[int, int]
+    owner: object
+
     def __init__(
         self, address: int, shape: tuple[int, ...], dtype: str, device: tuple[int, int], owner: object
     ) -> None:

@@ -39,31 +39,31 @@ class Error(Exception):
 class InvalidArgument(Error, ValueError):
     """An argument or its contents are not allowed. Nothing was changed."""
 
-    status = STATUS["PER_ERROR_INVALID_ARGUMENT"]
+    status: int = STATUS["PER_ERROR_INVALID_ARGUMENT"]
 
 
 class OutOfMemory(Error, MemoryError):
     """Memory could not be allocated."""
 
-    status = STATUS["PER_ERROR_OUT_OF_MEMORY"]
+    status: int = STATUS["PER_ERROR_OUT_OF_MEMORY"]
 
 
 class Empty(Error, RuntimeError):
     """Nothing can be drawn."""
 
-    status = STATUS["PER_ERROR_EMPTY"]
+    status: int = STATUS["PER_ERROR_EMPTY"]
 
 
 class Full(Error, RuntimeError):
     """A lane is full and the buffer was created with overwrite=False."""
 
-    status = STATUS["PER_ERROR_FULL"]
+    status: int = STATUS["PER_ERROR_FULL"]
 
 
 class Busy(Error, RuntimeError):
     """The object is in use, or not ready for this call. Waiting may help, except inside a callback that uses it."""
 
-    status = STATUS["PER_ERROR_BUSY"]
+    status: int = STATUS["PER_ERROR_BUSY"]
 
 
 class Timeout(Busy, TimeoutError):
@@ -73,19 +73,19 @@ class Timeout(Busy, TimeoutError):
 class Unsupported(Error, NotImplementedError):
     """An option, a device or a file format that this version does not support."""
 
-    status = STATUS["PER_ERROR_UNSUPPORTED"]
+    status: int = STATUS["PER_ERROR_UNSUPPORTED"]
 
 
 class NoDevice(Error, RuntimeError):
     """No CUDA device is usable; the message says why."""
 
-    status = STATUS["PER_ERROR_NO_DEVICE"]
+    status: int = STATUS["PER_ERROR_NO_DEVICE"]
 
 
 class CudaError(Error, RuntimeError):
     """CUDA reported an error; the message has its name."""
 
-    status = STATUS["PER_ERROR_CUDA"]
+    status: int = STATUS["PER_ERROR_CUDA"]
 
 
 class IoError(Error, OSError):
@@ -104,7 +104,7 @@ class IoError(Error, OSError):
     (True, 2, '/none/at/all')
     """
 
-    status = STATUS["PER_ERROR_IO"]
+    status: int = STATUS["PER_ERROR_IO"]
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
@@ -150,19 +150,19 @@ def about(path: Any, storage: Any = None) -> Iterator[None]:
 class CorruptFile(Error, ValueError):
     """A file was not written by this library, or is damaged."""
 
-    status = STATUS["PER_ERROR_CORRUPT_FILE"]
+    status: int = STATUS["PER_ERROR_CORRUPT_FILE"]
 
 
 class CallbackError(Error, RuntimeError):
     """A callback passed to the library failed."""
 
-    status = STATUS["PER_ERROR_CALLBACK"]
+    status: int = STATUS["PER_ERROR_CALLBACK"]
 
 
 class InternalError(Error, RuntimeError):
     """A defect of the library. Please report the message."""
 
-    status = STATUS["PER_ERROR_INTERNAL"]
+    status: int = STATUS["PER_ERROR_INTERNAL"]
 
 
 BY_STATUS: dict[int, type[Error]] = {error.status: error for error in Error.__subclasses__()}

@@ -55,6 +55,8 @@ def load() -> tuple[Any, str]:
     )
 
 
+lib: Any
+path: str
 lib, path = load()
 
 

@@ -18,7 +18,7 @@ from per._streams import Queue
 class HostMemory:
     """Memory of a handle on the CPU. Reads arrays of any library and returns arrays of `kind`."""
 
-    device = (_dlpack.CPU, 0)
+    device: tuple[int, int] = (_dlpack.CPU, 0)
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -97,7 +97,7 @@ class DeviceMemory:
     def __init__(self, kind: str, library: DeviceLibrary) -> None:
         self.kind = kind
         self.library = library
-        self.device = library.device
+        self.device: tuple[int, int] = library.device
 
     def queue(self, stream: object) -> Queue:
         return self.library.stream(stream)

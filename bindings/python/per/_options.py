@@ -148,7 +148,7 @@ def no_attribute(owner: object, whose: str, name: str) -> AttributeError:
 class Named:
     """Base class of objects whose constructor suggests the correct spelling of a misspelt argument."""
 
-    __signature__ = _SignatureOfInit()
+    __signature__: _SignatureOfInit = _SignatureOfInit()
 
     if not TYPE_CHECKING:  # for type checkers __init__ has the whole signature
 
