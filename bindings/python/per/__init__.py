@@ -6,7 +6,7 @@ batches of them with importance-sampling weights.
 
 import typing as _typing
 
-from per import _options, plot, typing
+from per import _options, coordinator, plot, typing
 from per._errors import (
     Busy,
     CallbackError,
@@ -26,6 +26,7 @@ from per._errors import (
 )
 from per._library import path as library_path
 from per._library import version as _version
+from per._shards import Units
 from per.batch import Batch
 from per.channel import Channel, ChannelStatistics, Writer
 from per.coordinator import Coordinator, ShardSummary
@@ -85,8 +86,10 @@ __all__ = [
     "Statistics",
     "SumTree",
     "Timeout",
+    "Units",
     "Unsupported",
     "Writer",
+    "coordinator",
     "library_path",
     "plot",
     "typing",

@@ -79,7 +79,8 @@ class Adding(Buffer[Array]):
         Returns
         -------
         NDArray[int64]
-            Ids, int64 in the shape of terminated; -1 where nothing was added.
+            Ids, int64 in the shape of terminated; -1 where nothing was added. On CUDA an array of the library `arrays`,
+            which type checkers do not know.
 
         Warns
         -----
@@ -168,7 +169,8 @@ class Adding(Buffer[Array]):
         Returns
         -------
         NDArray[int64]
-            Ids, int64 in the shape of terminated; -1 where nothing was added.
+            Ids, int64 in the shape of terminated; -1 where nothing was added. On CUDA an array of the library `arrays`,
+            which type checkers do not know.
 
         Warns
         -----

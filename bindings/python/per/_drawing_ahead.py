@@ -12,11 +12,10 @@ from per._library import lib
 from per._rate_limiter import RateLimiter
 from per.loader import LoadedBatch, Loader, loader_kind
 from per.shared_loader import SharedLoader
-from per.typing import Array, Arrays, DeviceLike, DrawOptions, IntLike
+from per.typing import Array, Arrays, DeviceLike, DrawOptions, IntLike, Unpack
 
 if TYPE_CHECKING:
     import torch
-    from typing_extensions import Unpack
 
 
 class DrawingAhead(RateLimiter[Array]):

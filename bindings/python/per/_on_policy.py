@@ -14,7 +14,7 @@ from per._handle import created
 from per._library import lib
 from per.batch import Batch
 from per.epochs import Epochs
-from per.typing import Array, IntLike
+from per.typing import Array, FloatLike, IntLike
 
 
 class OnPolicy(Buffer[Array]):
@@ -82,7 +82,7 @@ class OnPolicy(Buffer[Array]):
         value: str = "value",
         advantage: str = "advantage",
         returns: str | None = None,
-        gae_lambda: float = 0.95,
+        gae_lambda: FloatLike = 0.95,
         bootstrap: Callable[[Batch[Array]], object] | None = None,
         stream: object = None,
     ) -> None:

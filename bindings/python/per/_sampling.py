@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,7 @@ from per._errors import InvalidArgument
 from per._library import ffi, lib
 from per.batch import Batch
 from per.hindsight import Call, Hindsight
-from per.typing import Array, ArrayLike, DrawOptions, FieldLike, IntArrayLike, IntLike, OnInvalid, ReadOptions
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from per.typing import Array, ArrayLike, DrawOptions, FieldLike, IntArrayLike, IntLike, OnInvalid, ReadOptions, Unpack
 
 
 class Sampling(Buffer[Array]):
@@ -182,7 +179,13 @@ class Sampling(Buffer[Array]):
         else:
             raise InvalidArgument("update_priorities needs td_errors or priorities, one of the two")
 
-    def priorities(self, ids: IntArrayLike, *, stream: object = None) -> npt.NDArray[np.float32]:
+    @overload
+    def priorities(
+        self: Sampling[npt.NDArray[Any]], ids: IntArrayLike, *, stream: object = None
+    ) -> npt.NDArray[np.float32]: ...
+    @overload  # numpy's in host memory, too, but not on CUDA
+    def priorities(self, ids: IntArrayLike, *, stream: object = None) -> Any: ...
+    def priorities(self, ids: IntArrayLike, *, stream: object = None) -> Any:
         """Reads p by id, float32[n]; 0 for transitions that are not live.
 
         Parameters
@@ -207,7 +210,7 @@ class Sampling(Buffer[Array]):
         """
         queue = self._memory.queue(stream)
         entries = self._memory.read_numbers(ids, "ids", "int64", queue)
-        return self._each(lib.per_replay_get_priorities, entries, "float32", queue)  # type: ignore[no-any-return]
+        return self._each(lib.per_replay_get_priorities, entries, "float32", queue)
 
     def get(self, ids: IntArrayLike, *, next_observations: bool = True, stream: object = None) -> Batch[Array]:
         """Rows by id, as they were added: one step and one frame each, whatever n_step and frame_stack.

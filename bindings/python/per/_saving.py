@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from per._library import check, ffi, lib
 from per._settings import Settings
 from per._waiting import DIRECTORY_TIMEOUT, waited
 from per.saving import Save
-from per.typing import Array, Arrays, DeviceLike, IntLike
+from per.typing import Array, Arrays, DeviceLike, IntLike, Path, SupportsRead, SupportsWrite
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from per.replay import ReplayBuffer
 
-    class _NotASubclass(Protocol):
+    class NotASubclass(Protocol):
         """ReplayBuffer itself. The method of a subclass accepts only buffers of the subclass.
 
         A subclass declares its arrays, so what it loads is of its own type. That of ReplayBuffer follows the options.
@@ -49,17 +48,13 @@ class Saving(Settings[Array]):
 
     @overload
     def save(
-        self, path: str | os.PathLike[str] | BinaryIO, *, wait: Literal[True] = True, compression: IntLike | None = None
+        self, path: Path | SupportsWrite, *, wait: Literal[True] = True, compression: IntLike | None = None
     ) -> None: ...
     @overload
-    def save(
-        self, path: str | os.PathLike[str], *, wait: Literal[False], compression: IntLike | None = None
-    ) -> Save: ...
+    def save(self, path: Path, *, wait: Literal[False], compression: IntLike | None = None) -> Save: ...
     @overload
-    def save(self, path: str | os.PathLike[str], *, wait: bool, compression: IntLike | None = None) -> Save | None: ...
-    def save(
-        self, path: str | os.PathLike[str] | BinaryIO, *, wait: bool = True, compression: IntLike | None = None
-    ) -> Save | None:
+    def save(self, path: Path, *, wait: bool, compression: IntLike | None = None) -> Save | None: ...
+    def save(self, path: Path | SupportsWrite, *, wait: bool = True, compression: IntLike | None = None) -> Save | None:
         """Writes the whole buffer to a file, from which a loaded one continues bit-identically.
 
         A path is replaced once the new file is complete; until then, and after an error, the earlier file stays. If
@@ -77,7 +72,7 @@ class Saving(Settings[Array]):
 
         Parameters
         ----------
-        path : str or os.PathLike[str] or BinaryIO
+        path : Path or SupportsWrite
             Path of the file, or a binary file object.
         wait : bool, default True
             Wait until the file is on the disk. A file object is always written on the calling thread.
@@ -119,7 +114,7 @@ class Saving(Settings[Array]):
 
     def checkpoint(
         self,
-        directory: str | os.PathLike[str],
+        directory: Path,
         *,
         timeout: float | None = DIRECTORY_TIMEOUT,
         compression: IntLike | None = None,
@@ -137,7 +132,7 @@ class Saving(Settings[Array]):
 
         Parameters
         ----------
-        directory : str or os.PathLike[str]
+        directory : Path
             Path of the directory.
         timeout : float or None, default DIRECTORY_TIMEOUT
             Seconds to wait for its turn; None: no limit.
@@ -188,13 +183,13 @@ class Saving(Settings[Array]):
     @overload
     @classmethod
     def load(
-        cls: type[_NotASubclass],
-        path: str | os.PathLike[str] | BinaryIO,
+        cls: type[NotASubclass],
+        path: Path | SupportsRead,
         *,
         device: Literal["cpu"] = "cpu",
         arrays: Literal["numpy"] | None = None,
         max_heap_bytes: IntLike | None = None,
-        storage: str | os.PathLike[str] | None = None,
+        storage: Path | None = None,
         storage_preallocated: bool = False,
         timeout: float | None = DIRECTORY_TIMEOUT,
     ) -> ReplayBuffer[npt.NDArray[Any]]: ...
@@ -202,13 +197,13 @@ class Saving(Settings[Array]):
     @overload
     @classmethod
     def load(
-        cls: type[_NotASubclass],
-        path: str | os.PathLike[str] | BinaryIO,
+        cls: type[NotASubclass],
+        path: Path | SupportsRead,
         *,
         device: DeviceLike = "cpu",
         arrays: Literal["torch"],
         max_heap_bytes: IntLike | None = None,
-        storage: str | os.PathLike[str] | None = None,
+        storage: Path | None = None,
         storage_preallocated: bool = False,
         timeout: float | None = DIRECTORY_TIMEOUT,
     ) -> ReplayBuffer[torch.Tensor]: ...
@@ -217,12 +212,12 @@ class Saving(Settings[Array]):
     @classmethod
     def load(
         cls: type[AnySaving],
-        path: str | os.PathLike[str] | BinaryIO,
+        path: Path | SupportsRead,
         *,
         device: DeviceLike = "cpu",
         arrays: Arrays | None = None,
         max_heap_bytes: IntLike | None = None,
-        storage: str | os.PathLike[str] | None = None,
+        storage: Path | None = None,
         storage_preallocated: bool = False,
         timeout: float | None = DIRECTORY_TIMEOUT,
     ) -> AnySaving: ...
@@ -230,12 +225,12 @@ class Saving(Settings[Array]):
     @constructor  # type: ignore[misc]  # a subclass returns its own type
     def load(
         cls: Any,
-        path: str | os.PathLike[str] | BinaryIO,
+        path: Path | SupportsRead,
         *,
         device: DeviceLike = "cpu",
         arrays: Arrays | None = None,
         max_heap_bytes: IntLike | None = None,
-        storage: str | os.PathLike[str] | None = None,
+        storage: Path | None = None,
         storage_preallocated: bool = False,
         timeout: float | None = DIRECTORY_TIMEOUT,
     ) -> ReplayBuffer:
@@ -249,7 +244,7 @@ class Saving(Settings[Array]):
 
         Parameters
         ----------
-        path : str or os.PathLike[str] or BinaryIO
+        path : Path or SupportsRead
             Path of a file or of a directory of checkpoint(), or a binary file object.
         device : DeviceLike, default "cpu"
             "cpu", "cuda" or "cuda:1".
@@ -257,7 +252,7 @@ class Saving(Settings[Array]):
             The arrays of batches. None: numpy on the CPU and torch on CUDA.
         max_heap_bytes : int, optional
             Limit of the memory for rows of no fixed size; see the class.
-        storage : str or os.PathLike[str], optional
+        storage : Path, optional
             A directory for the rows; see the class.
         storage_preallocated : bool, default False
             Allocate the disk space at once; see the class.
@@ -333,7 +328,7 @@ class Saving(Settings[Array]):
     @overload
     @classmethod
     def from_bytes(
-        cls: type[_NotASubclass],
+        cls: type[NotASubclass],
         data: object,
         *,
         device: Literal["cpu"] = "cpu",
@@ -342,7 +337,7 @@ class Saving(Settings[Array]):
     @overload
     @classmethod
     def from_bytes(
-        cls: type[_NotASubclass], data: object, *, device: DeviceLike = "cpu", arrays: Literal["torch"]
+        cls: type[NotASubclass], data: object, *, device: DeviceLike = "cpu", arrays: Literal["torch"]
     ) -> ReplayBuffer[torch.Tensor]: ...
     @overload
     @classmethod

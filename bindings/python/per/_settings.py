@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 from per import _library, _options
 from per._buffer import Buffer
@@ -11,7 +12,7 @@ from per._diagnostics import read_statistics
 from per._errors import InvalidArgument
 from per._library import NULL, check, ffi, lib
 from per.field import Field
-from per.typing import Array, IntLike
+from per.typing import AllOptions, Array, FloatLike, IntLike
 
 
 class Settings(Buffer[Array]):
@@ -30,12 +31,12 @@ class Settings(Buffer[Array]):
         return self._n_envs
 
     @property
-    def fields(self) -> dict[str, Field]:
+    def fields(self) -> Mapping[str, Field]:
         """The declared fields, with resolved roles and stacks."""
         return dict(self._fields)
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> AllOptions:
         """A copy of the current value of every option by name. To change one, set its attribute: buffer.alpha = 0.5.
 
         `per.ReplayBuffer(**buffer.options)` makes an empty buffer like this one.
@@ -50,11 +51,11 @@ class Settings(Buffer[Array]):
         (True, 102, 'systematic', 0.5)
         """
         described = self._describe()
-        options = {"capacity": self._capacity, "fields": self.fields, "device": self._device, "arrays": self._kind}
+        options: Any = {"capacity": self._capacity, "fields": self.fields, "device": self._device, "arrays": self._kind}
         options |= {name: _options.buffer_option(described, name) for name in _options.BUFFER_OPTIONS}
         storage = described.memory.storage
         options["storage"] = None if storage == NULL else os.fsdecode(ffi.string(storage))
-        return options
+        return cast(AllOptions, options)
 
     @property
     def alpha(self) -> float:
@@ -62,7 +63,7 @@ class Settings(Buffer[Array]):
         return float(self._describe().alpha)
 
     @alpha.setter
-    def alpha(self, value: float) -> None:
+    def alpha(self, value: FloatLike) -> None:
         self._change("alpha", _options.real("alpha", value))
 
     @property
@@ -71,7 +72,7 @@ class Settings(Buffer[Array]):
         return read_statistics(self._open()).beta
 
     @beta.setter
-    def beta(self, value: float) -> None:
+    def beta(self, value: FloatLike) -> None:
         self._change("beta", _options.real("beta", value))
 
     @property
@@ -80,7 +81,7 @@ class Settings(Buffer[Array]):
         return float(self._describe().gamma)
 
     @gamma.setter
-    def gamma(self, value: float) -> None:
+    def gamma(self, value: FloatLike) -> None:
         self._change("gamma", _options.real("gamma", value))
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Generic
 
 import numpy as np
 import numpy.typing as npt
@@ -12,19 +12,16 @@ from per._buffer import Buffer
 from per._library import check, lib
 from per.batch import Batch
 from per.coordinator import ShardSummary
-from per.typing import Array, IntArrayLike, IntLike, ReadOptions
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from per.typing import Array, FloatLike, IntArrayLike, IntLike, NamedTuple, ReadOptions, Unpack
 
 
-class Units(NamedTuple):
+class Units(NamedTuple, Generic[Array]):
     """The result of ReplayBuffer.get_units()."""
 
-    batch: Batch
-    masses: npt.NDArray[np.int64]
-    """int64[n], the mass of each transition"""
-    first_units: npt.NDArray[np.int64]
+    batch: Batch[Array]
+    masses: npt.NDArray[np.int64] | Array
+    """int64[n], the mass of each transition; numpy's, on CUDA those of `arrays`"""
+    first_units: npt.NDArray[np.int64] | Array
     """int64[n], the first unit of each"""
 
 
@@ -40,7 +37,7 @@ class Shard(Buffer[Array]):
         *,
         stream: object = None,
         **choices: Unpack[ReadOptions],
-    ) -> Units:
+    ) -> Units[Array]:
         """The transitions that own units of the total mass of summarize(), in the form of get_windows().
 
         Unit u, 0 to total_mass - 1, belongs to transition i with m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i. A negative
@@ -130,7 +127,7 @@ class Shard(Buffer[Array]):
         chosen = lib.PER_SCALE_AUTOMATIC if scale is None else _options.whole("scale", scale)
         check(lib.per_replay_set_scale(self._open(), chosen, _options.whole("reference", reference)))
 
-    def raise_max_priority(self, priority: float, *, stream: object = None) -> None:
+    def raise_max_priority(self, priority: FloatLike, *, stream: object = None) -> None:
         """Raises the largest priority ever to at least this one, as if a transition had been given it.
 
         Parameters

@@ -5,29 +5,45 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from per import _arrays, _kinds, _options, spaces
 from per._errors import InvalidArgument, kind_of
 from per.ragged import Ragged, mapped
-from per.typing import Array
+from per.typing import Array_co
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
 
     @dataclass_transform(eq_default=False, frozen_default=True)
-    def _read_only(kind: type[AnyBatch]) -> type[AnyBatch]:
+    def read_only(kind: type[AnyBatch]) -> type[AnyBatch]:
         """Type checkers refuse assignment to the attributes of such a class."""
 
 else:
 
-    def _read_only(kind):
+    def read_only(kind):
         return kind
 
 
-AnyBatch = TypeVar("AnyBatch", bound="Batch")
+AnyBatch = TypeVar("AnyBatch", bound="Mapping[str, Any]")
+
+_Name: TypeAlias = Literal[
+    "reward",
+    "discount",
+    "n_steps",
+    "terminated",
+    "truncated",
+    "weights",
+    "ids",
+    "priorities",
+    "probabilities",
+    "gamma_m",
+    "times_sampled",
+    "sources",
+    "mask",
+]
 
 # A nested observation: the full name of a field, or containers of such names.
 Node = Any
@@ -136,8 +152,8 @@ _ARRAYS_ELSEWHERE = {
 }
 
 
-@_read_only
-class Batch(Mapping[str, Any], Generic[Array]):
+@read_only
+class Batch(Mapping[str, Any], Generic[Array_co]):
     """Transitions drawn together: one array per name, as attributes and as a Mapping.
 
     A transition has a window of m steps: n_step, or fewer if the episode ends inside the window. Fields that a buffer
@@ -206,19 +222,19 @@ class Batch(Mapping[str, Any], Generic[Array]):
     observation: Any
     next_observation: Any
     action: Any
-    reward: Array
-    discount: Array
-    n_steps: Array
-    terminated: Array
-    truncated: Array
-    weights: Array
-    ids: Array
-    priorities: Array
-    probabilities: Array
-    gamma_m: Array
-    times_sampled: Array
-    sources: Array
-    mask: Array
+    reward: Array_co
+    discount: Array_co
+    n_steps: Array_co
+    terminated: Array_co
+    truncated: Array_co
+    weights: Array_co
+    ids: Array_co
+    priorities: Array_co
+    probabilities: Array_co
+    gamma_m: Array_co
+    times_sampled: Array_co
+    sources: Array_co
+    mask: Array_co
     size: int
 
     if not TYPE_CHECKING:  # type checkers are to report misspelt names; other fields are batch["name"] for them
@@ -246,6 +262,10 @@ class Batch(Mapping[str, Any], Generic[Array]):
     def __init__(self, arrays: dict[str, Any]) -> None:
         object.__setattr__(self, "__dict__", arrays)
 
+    @overload
+    def __getitem__(self, name: _Name) -> Array_co: ...
+    @overload
+    def __getitem__(self, name: str) -> Any: ...
     def __getitem__(self, name: str) -> Any:
         value: Any = self.__dict__
         try:
@@ -266,7 +286,9 @@ class Batch(Mapping[str, Any], Generic[Array]):
         return len(self.__dict__)
 
     # Mapping compares element by element, which arrays do not allow.
-    __eq__ = object.__eq__
+    def __eq__(self, other: object) -> bool:
+        return object.__eq__(self, other)
+
     __hash__ = object.__hash__
 
     if not TYPE_CHECKING:  # type checkers are to report misspelt names
@@ -275,7 +297,7 @@ class Batch(Mapping[str, Any], Generic[Array]):
             getattr(self, name)  # raises the error for a misspelt name
             raise AttributeError(f"a batch's arrays are not exchanged; write into batch.{name} instead")
 
-    def to(self, device: Any) -> Batch[Array]:
+    def to(self, device: Any) -> Batch[Array_co]:
         """A batch with its arrays on a device of torch or JAX.
 
         numpy's arrays stay in host memory: to("cpu") returns the batch itself. CuPy's arrays become numpy's by

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,22 @@ from per import _arrays, _library, _options
 from per._errors import InvalidArgument
 from per._handle import Handle, created
 from per._library import NULL, check, ffi, lib
-from per.typing import DrawOptions, IntArrayLike, IntLike, NormalizeWeights, Prioritization, Scheme
+from per.typing import (
+    DrawOptions,
+    FloatLike,
+    HostOptions,
+    IntArrayLike,
+    IntLike,
+    NormalizeWeights,
+    Prioritization,
+    Scheme,
+    Unpack,
+)
+
+if TYPE_CHECKING:
+    from per.replay import ReplayBuffer
+else:  # for typing.get_type_hints(); the module of buffers imports this one
+    ReplayBuffer = Any
 
 Ids = npt.NDArray[np.int64]
 
@@ -115,7 +131,7 @@ class Shard(NamedTuple):
 class ScaleRequest(NamedTuple):
     """A request from Coordinator.agree_on_scale()."""
 
-    todo: str
+    todo: Literal["measure", "set"]
     """"measure": summarize(scale, reference) of each present shard; "set": set_scale(scale, reference), and then
     summarize()"""
     scale: int
@@ -201,13 +217,11 @@ class Coordinator(Handle):
     capacity : int
         Rows of the whole.
     n_shards : int
-        Number of shards, 1 to n_envs.
-    n_envs : int, default 1
-        Environments of the whole. Shard s has the environments from s n_envs / n_shards on.
+        Number of shards, 1 to n_envs. Shard s has the environments from s n_envs / n_shards on.
     state : CoordinatorState, optional
         The state() of a coordinator with the same arguments, to continue from; None: a new one.
-    **options : object
-        Options of ReplayBuffer. Those that determine draws are used: seed, alpha, beta, scheme, ...
+    **options : Unpack[HostOptions]
+        Options of the whole, as of ReplayBuffer. Those that determine draws are used: n_envs, seed, alpha, ...
 
     Raises
     ------
@@ -244,9 +258,8 @@ class Coordinator(Handle):
         capacity: IntLike,
         n_shards: IntLike,
         *,
-        n_envs: IntLike = 1,
         state: CoordinatorState | None = None,
-        **options: object,
+        **options: Unpack[HostOptions],
     ) -> None:
         given = _library.new("per_replay_options")
         known = set(_options.places(ffi.typeof("per_replay_options"))) - {
@@ -260,7 +273,7 @@ class Coordinator(Handle):
                 raise InvalidArgument(f"{name} is no option of a coordinator{_options.meant(name, known)}")
         # Options that are not given keep the library's defaults.
         _options.set_options(given, {name: value for name, value in options.items() if value is not None})
-        _options.set_options(given, {"capacity": capacity, "n_envs": n_envs})
+        _options.set_options(given, {"capacity": capacity})
         status = NULL if state is None else state._struct()
         self._handle = created(lib.per_coordinator_create, given, _options.whole("n_shards", n_shards), status)
         self._batch_size = 0
@@ -310,17 +323,16 @@ class Coordinator(Handle):
         check(lib.per_coordinator_agree_on_scale(self._open(), chooses_anew, todo, scale, reference))
         if todo[0] == lib.PER_SCALE_AGREED:
             return None
-        name = "measure" if todo[0] == lib.PER_SCALE_MEASURE else "set"
-        return ScaleRequest(name, int(scale[0]), int(reference[0]))
+        return ScaleRequest("measure" if todo[0] == lib.PER_SCALE_MEASURE else "set", int(scale[0]), int(reference[0]))
 
     def draw(
         self,
         batch_size: IntLike,
         *,
-        beta: float | None = None,
+        beta: FloatLike | None = None,
         scheme: Scheme | None = None,
         prioritization: Prioritization | None = None,
-        uniform_fraction: float | None = None,
+        uniform_fraction: FloatLike | None = None,
         normalize_weights: NormalizeWeights | None = None,
     ) -> Round:
         """Begins a batch and returns the units of its first round. Only draws without replacement may need more rounds.
@@ -372,16 +384,16 @@ class Coordinator(Handle):
         )
         return round
 
-    def submit(self, ids: IntArrayLike, masses: object, first_units: object = None) -> Round | None:
+    def submit(self, ids: IntArrayLike, masses: IntArrayLike, first_units: IntArrayLike | None = None) -> Round | None:
         """Takes the results of the shards' get_units() for the round, in the order of its units: int64[n] each.
 
         Parameters
         ----------
         ids : IntArrayLike
             int64[n], from batches.
-        masses : object
+        masses : IntArrayLike
             int64[n], mass of each transition, as get_units() gives it.
-        first_units : object, optional
+        first_units : IntArrayLike, optional
             int64[n], the first unit of each, as get_units() gives it.
 
         Returns
@@ -457,7 +469,7 @@ class Coordinator(Handle):
         return CoordinatorState(*(getattr(status, field.name) for field in dataclasses.fields(CoordinatorState)))
 
 
-def agree_on_scale(coordinator: Coordinator, shards: Any, chooses_anew: bool = False) -> None:
+def agree_on_scale(coordinator: Coordinator, shards: Sequence[ReplayBuffer | None], chooses_anew: bool = False) -> None:
     """Reports the shards of this process, None for an absent one, and brings them to one scale."""
     for s, shard in enumerate(shards):
         coordinator.report(s, None if shard is None else shard.summarize())

@@ -15,7 +15,7 @@ from per import _arrays, _callbacks, _library, _options
 from per._errors import InvalidArgument, kind_of
 from per._layout import Layout
 from per._library import ffi
-from per.typing import GoalStrategy
+from per.typing import FloatLike, GoalStrategy
 
 Goals = npt.NDArray[Any]
 
@@ -75,7 +75,7 @@ class Hindsight(_options.Named):
     goal: str
     reward: Callable[[Goals, Goals], object]
     strategy: GoalStrategy = "future"
-    k: float = 4.0
+    k: FloatLike = 4.0
 
     def __post_init__(self) -> None:
         _options.number("per_goal_strategy", "hindsight.strategy", self.strategy)
@@ -93,7 +93,7 @@ class Call:
         self._reward = hindsight.reward
         self._error: BaseException | None = None
         self._handle = ffi.new_handle(self)
-        self.options = _library.new("per_hindsight_options")
+        self.options: Any = _library.new("per_hindsight_options")
         for argument in ("achieved", "goal"):
             name = getattr(hindsight, argument)
             if name not in layout.fields:

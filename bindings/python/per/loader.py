@@ -16,12 +16,12 @@ from per._library import check, ffi, lib
 from per._memory import DeviceMemory, HostMemory
 from per._waiting import seconds_of, waited
 from per.batch import Batch
-from per.typing import Array, Arrays
+from per.typing import Array, Array_co, Arrays
 
 _set = object.__setattr__  # Batch refuses plain assignment
 
 
-class LoadedBatch(Batch[Array]):
+class LoadedBatch(Batch[Array_co]):
     """A batch in a slot of a loader. It holds the slot until it is released."""
 
     __slots__ = ("_held",)

@@ -7,7 +7,7 @@ import functools
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic, overload
 
 from per import _options
 from per._errors import Error, InvalidArgument, kind_of
@@ -15,10 +15,7 @@ from per._handle import Guarded
 from per._library import ffi
 from per.batch import Batch
 from per.replay import ReplayBuffer
-from per.typing import Array, ArrayLike, DrawOptions, IntLike, WhenEmpty
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from per.typing import Array, ArrayLike, DrawOptions, FloatLike, IntLike, Unpack, WhenEmpty
 
 
 class Mixture(Guarded, Generic[Array]):
@@ -65,12 +62,12 @@ class Mixture(Guarded, Generic[Array]):
     _noun = "mixture"
 
     def __init__(
-        self, sources: Mapping[str, tuple[ReplayBuffer[Array], float]], *, when_empty: WhenEmpty = "error"
+        self, sources: Mapping[str, tuple[ReplayBuffer[Array], FloatLike]], *, when_empty: WhenEmpty = "error"
     ) -> None:
         if not isinstance(sources, Mapping) or not sources:
             raise InvalidArgument(f"sources is {sources!r}; allowed: a dict of (buffer, share) by name, not empty")
         self._buffers: dict[str, ReplayBuffer[Array]] = {}
-        shares: dict[str, float] = {}
+        shares: dict[str, FloatLike] = {}
         for name, source in sources.items():
             if not isinstance(source, tuple) or len(source) != 2 or not isinstance(source[0], ReplayBuffer):
                 raise InvalidArgument(f"sources[{name!r}] is {kind_of(source)}; allowed: (ReplayBuffer, share)")
@@ -92,19 +89,19 @@ class Mixture(Guarded, Generic[Array]):
         self.shares = shares
 
     @property
-    def buffers(self) -> dict[str, ReplayBuffer[Array]]:
+    def buffers(self) -> Mapping[str, ReplayBuffer[Array]]:
         """The buffers by name."""
         return dict(self._buffers)
 
     @property
-    def shares(self) -> dict[str, float]:
+    def shares(self) -> Mapping[str, float]:
         """The shares by name, with a sum of 1. Assign a dict with all names to change them."""
         with self._lock:
             given = [source.share for source in self._sources]
         return {name: share / sum(given) for name, share in zip(self._buffers, given, strict=True)}
 
     @shares.setter
-    def shares(self, shares: Mapping[str, float]) -> None:
+    def shares(self, shares: Mapping[str, FloatLike]) -> None:
         self._set(shares=shares)
 
     @_options.takes_draw_options()
@@ -186,6 +183,17 @@ class Mixture(Guarded, Generic[Array]):
             outputs.pop("times_sampled", None)
         return first._batch_type(first._nested(arrays, outputs))
 
+    @overload
+    def update_priorities(self, batch: Batch[Array], td_errors: ArrayLike, *, stream: object = None) -> None: ...
+    @overload
+    def update_priorities(
+        self,
+        batch: Batch[Array],
+        td_errors: ArrayLike | None = None,
+        *,
+        priorities: ArrayLike | None,
+        stream: object = None,
+    ) -> None: ...
     def update_priorities(
         self,
         batch: Batch[Array],

@@ -6,14 +6,14 @@ import importlib
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic
+from typing import Any, Generic, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from per import _arrays, _options
 from per._errors import InvalidArgument, Unsupported, kind_of
-from per.typing import Array, IntLike
+from per.typing import Array, ArrayLike, IntArrayLike, IntLike
 
 
 class Ragged(Generic[Array]):
@@ -51,6 +51,12 @@ class Ragged(Generic[Array]):
     shape: tuple[int, ...]
     """the axes of rows"""
 
+    @overload
+    def __init__(self, values: Array, offsets: IntArrayLike, shape: tuple[int, ...] | None = None) -> None: ...
+    @overload
+    def __init__(
+        self: Ragged[npt.NDArray[Any]], values: ArrayLike, offsets: IntArrayLike, shape: tuple[int, ...] | None = None
+    ) -> None: ...
     def __init__(self, values: Any, offsets: Any, shape: tuple[int, ...] | None = None) -> None:
         rows: Any = values if hasattr(values, "shape") else _arrays.as_array(values, "values")[0]
         if len(rows.shape) == 0:

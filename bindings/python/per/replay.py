@@ -6,7 +6,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from per.typing import (
     Critics,
     DeviceLike,
     DTypeLike,
+    FloatLike,
     HostOptions,
     IntLike,
     MaxPriority,
@@ -44,11 +45,16 @@ from per.typing import (
     Path,
     Prioritization,
     Scheme,
+    Unpack,
 )
 
 if TYPE_CHECKING:
     import torch
-    from typing_extensions import Unpack
+
+    from per._saving import NotASubclass
+
+
+AnyReplayBuffer = TypeVar("AnyReplayBuffer", bound="ReplayBuffer")
 
 
 class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array], DrawingAhead[Array], Shard[Array]):
@@ -214,6 +220,18 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
 
     _noun = "buffer"
 
+    @overload  # for **buffer.options, and what derives from them
+    def __init__(
+        self: ReplayBuffer[Any],
+        *,
+        capacity: Any,
+        fields: Any,
+        arrays: Any,
+        sequence_eta: Any,
+        storage_preallocated: Any,
+        **options: Any,
+    ) -> None: ...
+
     @overload
     def __init__(
         self: ReplayBuffer[npt.NDArray[Any]],
@@ -244,27 +262,27 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         **options: Unpack[BufferOptions],
     ) -> None: ...
 
-    def __init__(
+    def __init__(  # type: ignore[misc]  # the first overload takes more
         self,
         capacity: IntLike,
         fields: Mapping[str, Field],
         *,
         n_envs: IntLike = 1,
         n_step: IntLike = 1,
-        gamma: float = 0.99,
+        gamma: FloatLike = 0.99,
         frame_stack: IntLike = 1,
         sequence_length: IntLike | None = None,
         burn_in: IntLike = 0,
         sequence_stride: IntLike | None = None,
-        sequence_eta: float = 0.9,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        beta_final: float = 1.0,
+        sequence_eta: FloatLike = 0.9,
+        alpha: FloatLike = 0.6,
+        beta: FloatLike = 0.4,
+        beta_final: FloatLike = 1.0,
         beta_steps: IntLike = 0,
-        epsilon: float = 1e-6,
+        epsilon: FloatLike = 1e-6,
         prioritization: Prioritization = "proportional",
         scheme: Scheme = "stratified",
-        uniform_fraction: float = 0.0,
+        uniform_fraction: FloatLike = 0.0,
         normalize_weights: NormalizeWeights = "batch_max",
         max_priority: MaxPriority = "ever",
         on_invalid: OnInvalid = "error",
@@ -274,12 +292,12 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         store_next_observation: bool = False,
         overwrite: bool = True,
         critics: Critics = "mean",
-        half_life: float | None = None,
+        half_life: FloatLike | None = None,
         age: Age = "steps",
         max_age: IntLike | None = None,
         gather_threads: IntLike = 1,
         save_compression: IntLike = 0,
-        samples_per_insert: float = 0.0,
+        samples_per_insert: FloatLike = 0.0,
         samples_tolerance: IntLike = 0,
         min_size_to_sample: IntLike = 0,
         keep_times_sampled: bool = False,
@@ -399,7 +417,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     @overload
     @classmethod
     def for_env(
-        cls,
+        cls: type[NotASubclass],
         env: Any,
         capacity: IntLike,
         *,
@@ -413,7 +431,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     @overload
     @classmethod
     def for_env(
-        cls,
+        cls: type[NotASubclass],
         env: Any,
         capacity: IntLike,
         *,
@@ -427,18 +445,18 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     @overload
     @classmethod
     def for_env(
-        cls,
+        cls: type[AnyReplayBuffer],
         env: Any,
         capacity: IntLike,
         *,
         fields: Mapping[str, Field] | None = None,
         dtypes: Mapping[str, DTypeLike] | None = None,
         **options: Unpack[BufferOptions],
-    ) -> ReplayBuffer[Any]: ...
+    ) -> AnyReplayBuffer: ...
 
     @constructor
     def for_env(
-        cls,
+        cls: Any,
         env: Any,
         capacity: IntLike,
         *,
@@ -483,12 +501,13 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         """
         found = spaces.of_env(env, dtypes or {}, has_64_bits=_has_64_bits(options))
         given: dict[str, Any] = {**found.options, **options}
-        return cls(capacity, {**found.fields, **(fields or {})}, **given)
+        buffer: ReplayBuffer = cls(capacity, {**found.fields, **(fields or {})}, **given)
+        return buffer
 
     @overload
     @classmethod
     def for_spaces(
-        cls,
+        cls: type[NotASubclass],
         observation_space: Any,
         action_space: Any,
         capacity: IntLike,
@@ -503,7 +522,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     @overload
     @classmethod
     def for_spaces(
-        cls,
+        cls: type[NotASubclass],
         observation_space: Any,
         action_space: Any,
         capacity: IntLike,
@@ -518,7 +537,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     @overload
     @classmethod
     def for_spaces(
-        cls,
+        cls: type[AnyReplayBuffer],
         observation_space: Any,
         action_space: Any,
         capacity: IntLike,
@@ -526,11 +545,11 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         fields: Mapping[str, Field] | None = None,
         dtypes: Mapping[str, DTypeLike] | None = None,
         **options: Unpack[BufferOptions],
-    ) -> ReplayBuffer[Any]: ...
+    ) -> AnyReplayBuffer: ...
 
     @constructor
     def for_spaces(
-        cls,
+        cls: Any,
         observation_space: Any,
         action_space: Any,
         capacity: IntLike,
@@ -571,7 +590,8 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         ['action', 'observation']
         """
         found = spaces.of_spaces(observation_space, action_space, dtypes or {}, has_64_bits=_has_64_bits(options))
-        return cls(capacity, {**found, **(fields or {})}, **options)
+        buffer: ReplayBuffer = cls(capacity, {**found, **(fields or {})}, **options)
+        return buffer
 
     # ----------------------------------------------------- state, options
 

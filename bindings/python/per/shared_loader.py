@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import numpy.typing as npt
@@ -209,7 +209,7 @@ class Reader(Handle, Generic[Array]):
         return self._batch_size
 
     @property
-    def fields(self) -> dict[str, Field]:
+    def fields(self) -> Mapping[str, Field]:
         """The fields of the buffer."""
         return dict(self._fields)
 

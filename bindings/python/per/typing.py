@@ -10,28 +10,50 @@ To type checkers the batches of a new or loaded buffer hold the arrays that its 
 arrays="torch". Annotations can say so, too: `per.ReplayBuffer[torch.Tensor]` gives batches of tensors,
 `per.Batch[torch.Tensor]` is one such batch, and `per.LoadedBatch[torch.Tensor]` one of a loader. The arrays of a plain
 `per.ReplayBuffer` are of any type. A subclass declares its arrays: after
-`class Mine(per.ReplayBuffer[torch.Tensor])`, load with `Mine.load(path, arrays="torch")`.
+`class Mine(per.ReplayBuffer[torch.Tensor])`, load with `Mine.load(path, arrays="torch")`. Functions for buffers of any
+arrays take `per.ReplayBuffer[per.typing.Array]`.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+import typing
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
+    from typing import NamedTuple as NamedTuple
 
+    from typing_extensions import ReadOnly as ReadOnly
+    from typing_extensions import TypeVar
+    from typing_extensions import Unpack as Unpack
+
+    from per.field import Field
     from per.ragged import Ragged
 
-    Array = TypeVar("Array", default=Any)
-else:
-    from typing import TypeVar
+    AnyRagged: TypeAlias = Ragged[Any]
+    Array = TypeVar("Array", bound="SupportsDLPack", default=Any)
+    Array_co = TypeVar("Array_co", covariant=True, default=Any)
+    TreeArray = TypeVar("TreeArray", default=npt.NDArray[Any])
+else:  # what typing.get_type_hints() needs, in every version of Python
+    AnyRagged = Field = Any
+    Array, Array_co, TreeArray = map(typing.TypeVar, ("Array", "Array_co", "TreeArray"))
 
-    Array = TypeVar("Array")  # without a default before Python 3.13; only type checkers need it
+    class Unpack:
+        def __class_getitem__(cls, options):
+            return Any
+
+    ReadOnly = Unpack
+
+    class _NamedTuple:  # before Python 3.11 a class with that base cannot have the base Generic, too
+        def __mro_entries__(self, bases):
+            return typing.NamedTuple.__mro_entries__((typing.NamedTuple,))
+
+    NamedTuple = typing.NamedTuple if sys.version_info >= (3, 11) else _NamedTuple()
 
 Age: TypeAlias = Literal["steps", "versions"]
 Arrays: TypeAlias = Literal["numpy", "torch", "jax", "cupy"]
@@ -91,6 +113,33 @@ class SupportsCudaArrayInterface(Protocol):
         """The array's address, shape and dtype."""
 
 
+class NestedSequence(Protocol):
+    """A list or tuple of numbers, arrays or other lists. A str is none: its elements are not numbers."""
+
+    def __len__(self) -> int:
+        """Number of elements."""
+
+    def __contains__(self, value: object, /) -> bool:
+        """Whether an element has that value. A str looks for str only, and so does not have this method."""
+
+    def __getitem__(self, place: int, /) -> ArrayLike:
+        """An element."""
+
+
+class SupportsWrite(Protocol):
+    """A binary file object to write to, such as those of gzip.open() and io.BytesIO."""
+
+    def write(self, data: bytes, /) -> Any:
+        """Writes bytes."""
+
+
+class SupportsRead(Protocol):
+    """A binary file object to read from."""
+
+    def read(self, size: int, /) -> Any:
+        """Returns up to that many bytes."""
+
+
 class HasItemSize(Protocol):
     """A dtype of numpy, torch or JAX."""
 
@@ -110,8 +159,11 @@ class TorchDevice(Protocol):
 DeviceLike: TypeAlias = str | TorchDevice
 """A device by name, such as "cpu" or "cuda:1", or of torch."""
 
-ArrayLike: TypeAlias = npt.ArrayLike | SupportsDLPack | SupportsCudaArrayInterface
+ArrayLike: TypeAlias = float | SupportsArray | SupportsDLPack | SupportsCudaArrayInterface | NestedSequence
 """Arrays of numpy, torch, JAX, CuPy and others, numbers, and lists of them."""
+
+FloatLike: TypeAlias = float | np.floating[Any] | np.integer[Any]
+"""A number of Python or numpy."""
 
 IntLike: TypeAlias = int | np.integer[Any]
 """A whole number of Python or numpy."""
@@ -119,24 +171,24 @@ IntLike: TypeAlias = int | np.integer[Any]
 IntArrayLike: TypeAlias = (
     int | SupportsArray | SupportsDLPack | SupportsCudaArrayInterface | Sequence[int | SupportsArray | Sequence[int]]
 )
-"""Whole numbers: arrays, numbers, and lists of them. Unlike ArrayLike, it excludes str."""
+"""Whole numbers: arrays, numbers, and lists of them."""
 
-FieldLike: TypeAlias = Union[ArrayLike, "Ragged[Any]", Mapping[Any, Any], tuple[Any, ...], None]
+FieldLike: TypeAlias = ArrayLike | AnyRagged | Mapping[Any, Any] | tuple[Any, ...] | None
 """Values of a field, or of the fields in a container, in the user's form."""
 
-DTypeLike: TypeAlias = DTypeName | type[Any] | HasItemSize | None
+DTypeLike: TypeAlias = DTypeName | type[np.generic] | type[float] | HasItemSize | None
 """A dtype by name, or of numpy, torch or JAX."""
 
-Path: TypeAlias = Union[str, "os.PathLike[str]"]
+Path: TypeAlias = str | os.PathLike[str]
 
 
 class DrawOptions(TypedDict, total=False):
     """Options of one draw. They override the buffer's; None keeps the buffer's."""
 
-    beta: float | None
+    beta: FloatLike | None
     scheme: Scheme | None
     prioritization: Prioritization | None
-    uniform_fraction: float | None
+    uniform_fraction: FloatLike | None
     normalize_weights: NormalizeWeights | None
     n_step: IntLike | tuple[IntLike, IntLike] | None
 
@@ -144,9 +196,9 @@ class DrawOptions(TypedDict, total=False):
 class ReadOptions(TypedDict, total=False):
     """Options of a call that returns transitions in the form of a draw: those of a draw, except the scheme."""
 
-    beta: float | None
+    beta: FloatLike | None
     prioritization: Prioritization | None
-    uniform_fraction: float | None
+    uniform_fraction: FloatLike | None
     normalize_weights: NormalizeWeights | None
     n_step: IntLike | tuple[IntLike, IntLike] | None
 
@@ -156,20 +208,20 @@ class HostOptions(TypedDict, total=False):
 
     n_envs: IntLike
     n_step: IntLike
-    gamma: float
+    gamma: FloatLike
     frame_stack: IntLike
     sequence_length: IntLike | None
     burn_in: IntLike
     sequence_stride: IntLike | None
-    sequence_eta: float
-    alpha: float
-    beta: float
-    beta_final: float
+    sequence_eta: FloatLike
+    alpha: FloatLike
+    beta: FloatLike
+    beta_final: FloatLike
     beta_steps: IntLike
-    epsilon: float
+    epsilon: FloatLike
     prioritization: Prioritization
     scheme: Scheme
-    uniform_fraction: float
+    uniform_fraction: FloatLike
     normalize_weights: NormalizeWeights
     max_priority: MaxPriority
     on_invalid: OnInvalid
@@ -179,12 +231,12 @@ class HostOptions(TypedDict, total=False):
     store_next_observation: bool
     overwrite: bool
     critics: Critics
-    half_life: float | None
+    half_life: FloatLike | None
     age: Age
     max_age: IntLike | None
     gather_threads: IntLike
     save_compression: IntLike
-    samples_per_insert: float
+    samples_per_insert: FloatLike
     samples_tolerance: IntLike
     min_size_to_sample: IntLike
     keep_times_sampled: bool
@@ -200,3 +252,51 @@ class BufferOptions(HostOptions, total=False):
 
     device: DeviceLike
     arrays: Arrays | None
+
+
+class AllOptions(TypedDict):
+    """The value of every option of a buffer: ReplayBuffer.options."""
+
+    capacity: ReadOnly[int]
+    fields: ReadOnly[Mapping[str, Field]]
+    device: ReadOnly[str]
+    arrays: ReadOnly[Arrays]
+    n_envs: ReadOnly[int]
+    n_step: ReadOnly[int]
+    gamma: ReadOnly[float]
+    frame_stack: ReadOnly[int]
+    sequence_length: ReadOnly[int | None]
+    burn_in: ReadOnly[int]
+    sequence_stride: ReadOnly[int | None]
+    sequence_eta: ReadOnly[float]
+    alpha: ReadOnly[float]
+    beta: ReadOnly[float]
+    beta_final: ReadOnly[float]
+    beta_steps: ReadOnly[int]
+    epsilon: ReadOnly[float]
+    prioritization: ReadOnly[Prioritization]
+    scheme: ReadOnly[Scheme]
+    uniform_fraction: ReadOnly[float]
+    normalize_weights: ReadOnly[NormalizeWeights]
+    max_priority: ReadOnly[MaxPriority]
+    on_invalid: ReadOnly[OnInvalid]
+    on_gap: ReadOnly[OnGap]
+    on_nan: ReadOnly[OnNan]
+    autoreset: ReadOnly[Autoreset]
+    store_next_observation: ReadOnly[bool]
+    overwrite: ReadOnly[bool]
+    critics: ReadOnly[Critics]
+    half_life: ReadOnly[float | None]
+    age: ReadOnly[Age]
+    max_age: ReadOnly[int | None]
+    gather_threads: ReadOnly[int]
+    save_compression: ReadOnly[int]
+    samples_per_insert: ReadOnly[float]
+    samples_tolerance: ReadOnly[int]
+    min_size_to_sample: ReadOnly[int]
+    keep_times_sampled: ReadOnly[bool]
+    max_times_sampled: ReadOnly[int]
+    max_heap_bytes: ReadOnly[int | None]
+    storage: ReadOnly[str | None]
+    storage_preallocated: ReadOnly[bool]
+    seed: ReadOnly[int]

@@ -26,7 +26,7 @@ BAD = {
     "int | tuple[int, int] | None": [-7, 65, 2**70, (2, 1), (1, 2, 3), "seven"],
 }
 # Other names for types of this table.
-SAME = {"IntLike": "int", "DeviceLike": "str"}
+SAME = {"IntLike": "int", "FloatLike": "float", "DeviceLike": "str"}
 # Choices are strings at run time, whatever their words.
 CHOICES = re.compile(
     "|".join(rf"\b{name}\b" for name, alias in vars(per.typing).items() if get_origin(alias) is Literal)

@@ -172,7 +172,7 @@ class ReplayBuffer:
             if name in options and not any(_is_same(options[name], value) for value in allowed):
                 raise InvalidArgument(f"{name} is {options[name]!r}; allowed: {allowed[0]!r}, as {reason}")
         steps = Steps({**options, "fields": fields}, n_envs)
-        known = {**steps.options, "capacity": _options.whole("capacity", capacity)}
+        known: dict[str, Any] = {**steps.options, "capacity": _options.whole("capacity", capacity)}
         known["overwrite"] = options.get("overwrite", True)
         known["on_gap"] = options.get("on_gap", known["on_gap"])
         known |= _limits_of(options)

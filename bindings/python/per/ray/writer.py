@@ -44,7 +44,7 @@ class Steps:
         self._buffer = per.ReplayBuffer(capacity, **{n: value for n, value in small.items() if n not in LIMITS})
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> per.typing.AllOptions:
         """All options of the small buffer."""
         return self._buffer.options
 
