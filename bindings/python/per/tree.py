@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, overload
 
-import numpy as np
 import numpy.typing as npt
 
 from per import _kinds, _library, _memory, _options
@@ -12,17 +11,40 @@ from per._device_arrays import Elements
 from per._errors import InvalidArgument
 from per._handle import Store, created
 from per._library import NULL, check, lib
-from per.typing import ArrayLike, Arrays, IntArrayLike, IntLike, Scheme
+from per.typing import (
+    ArrayLike,
+    Arrays,
+    DeviceLike,
+    FloatLike,
+    IntArrayLike,
+    IntLike,
+    NamedTuple,
+    ReadOnly,
+    Scheme,
+    TreeArray,
+)
+
+if TYPE_CHECKING:
+    import torch
 
 
-class Draw(NamedTuple):
+class TreeOptions(TypedDict):
+    """The value of every option of a tree: SumTree.options."""
+
+    capacity: ReadOnly[int]
+    device: ReadOnly[str]
+    seed: ReadOnly[int]
+    arrays: ReadOnly[Arrays]
+
+
+class Draw(NamedTuple, Generic[TreeArray]):
     """The result of SumTree.sample(): three arrays of the batch's length."""
 
-    indices: npt.NDArray[np.int64]
+    indices: TreeArray
     """int64[batch_size]"""
-    priorities: npt.NDArray[np.float32]
+    priorities: TreeArray
     """float32[batch_size], the p of each index"""
-    weights: npt.NDArray[np.float32]
+    weights: TreeArray
     """float32[batch_size], importance-sampling weights"""
 
 
@@ -33,7 +55,7 @@ class Mass(NamedTuple):
     scale: int
 
 
-class SumTree(Store):
+class SumTree(Store, Generic[TreeArray]):
     """Priorities of `capacity` leaves; indices are drawn with probability P(i) = p_i / sum_k p_k.
 
     Equation 1 and section 3.3 of Schaul et al. 2016 (arXiv:1511.05952), without the exponent. Priorities are float32;
@@ -43,7 +65,7 @@ class SumTree(Store):
     ----------
     capacity : int
         Number of leaves, 1 to 2^40. Initially all priorities are 0.
-    device : str, default "cpu"
+    device : DeviceLike, default "cpu"
         "cpu", "cuda" or "cuda:1".
     seed : int, default 0
         Seed of the draws, 0 to 2^64 - 1. The same seed and the same calls give the same indices, from every language.
@@ -85,8 +107,35 @@ class SumTree(Store):
     _in_place_of_pickling = "Pickle tree.priorities()."
     _synchronize = lib.per_tree_synchronize
 
+    @overload
     def __init__(
-        self, capacity: IntLike, *, device: str = "cpu", seed: IntLike = 0, arrays: Arrays | None = None
+        self: SumTree[npt.NDArray[Any]],
+        capacity: IntLike,
+        *,
+        device: Literal["cpu"] = "cpu",
+        seed: IntLike = 0,
+        arrays: Literal["numpy"] | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: SumTree[torch.Tensor],
+        capacity: IntLike,
+        *,
+        device: DeviceLike,
+        seed: IntLike = 0,
+        arrays: Literal["torch"],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: SumTree[Any],
+        capacity: IntLike,
+        *,
+        device: DeviceLike = "cpu",
+        seed: IntLike = 0,
+        arrays: Arrays | None = None,
+    ) -> None: ...
+    def __init__(
+        self, capacity: IntLike, *, device: DeviceLike = "cpu", seed: IntLike = 0, arrays: Arrays | None = None
     ) -> None:
         options = _library.new("per_tree_options")
         options.device, options.device_index = _options.device(device)
@@ -95,10 +144,10 @@ class SumTree(Store):
         self._handle = created(lib.per_tree_create, options)
         self._memory = _memory.memory_of(options.device, options.device_index, kind)
         self._capacity = int(options.capacity)
-        self._device = device
-        self._options = {
+        self._device = str(device)
+        self._options: TreeOptions = {
             "capacity": self._capacity,
-            "device": str(device),
+            "device": self._device,
             "seed": int(options.seed),
             "arrays": kind,
         }
@@ -138,8 +187,8 @@ class SumTree(Store):
         self._memory.finish(queue, index, priority)
 
     def sample(
-        self, batch_size: IntLike, *, beta: float = 0.0, scheme: Scheme = "stratified", stream: object = None
-    ) -> Draw:
+        self, batch_size: IntLike, *, beta: FloatLike = 0.0, scheme: Scheme = "stratified", stream: object = None
+    ) -> Draw[TreeArray]:
         """Draws indices, and their importance-sampling weights w_i = (min_j P(j) / P(i))^beta, j over the batch.
 
         Section 3.4 of the paper, normalised by the batch's maximum. Without replacement P is the inclusion probability.
@@ -186,7 +235,7 @@ class SumTree(Store):
         self._memory.finish(queue, *arrays)
         return Draw(*map(_kinds.given, arrays))
 
-    def find(self, prefix_sums: ArrayLike, *, stream: object = None) -> npt.NDArray[np.int64]:
+    def find(self, prefix_sums: ArrayLike, *, stream: object = None) -> TreeArray:
         """The index i with p_0 + .. + p_(i-1) <= s < p_0 + .. + p_i for each prefix sum s.
 
         Parameters
@@ -198,7 +247,7 @@ class SumTree(Store):
 
         Returns
         -------
-        NDArray[int64]
+        TreeArray
             int64[n].
 
         Raises
@@ -217,7 +266,7 @@ class SumTree(Store):
         """
         return self._find(lib.per_tree_find, prefix_sums, "prefix_sums", "float64", stream)
 
-    def find_mass(self, units: IntArrayLike, *, stream: object = None) -> npt.NDArray[np.int64]:
+    def find_mass(self, units: IntArrayLike, *, stream: object = None) -> TreeArray:
         """The index that each unit of mass belongs to: m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i.
 
         Parameters
@@ -229,7 +278,7 @@ class SumTree(Store):
 
         Returns
         -------
-        NDArray[int64]
+        TreeArray
             int64[n].
 
         Raises
@@ -248,12 +297,12 @@ class SumTree(Store):
         """
         return self._find(lib.per_tree_find_mass, units, "units", "uint64", stream)
 
-    def _find(self, function: Any, source: object, name: str, dtype: str, stream: object) -> npt.NDArray[np.int64]:
+    def _find(self, function: Any, source: object, name: str, dtype: str, stream: object) -> TreeArray:
         queue = self._memory.queue(stream)
         entries = self._memory.read_numbers(source, name, dtype, queue)
         return self._each(function, entries, "int64", queue)  # type: ignore[no-any-return]
 
-    def priorities(self, indices: IntArrayLike | None = None, *, stream: object = None) -> npt.NDArray[np.float32]:
+    def priorities(self, indices: IntArrayLike | None = None, *, stream: object = None) -> TreeArray:
         """Reads priorities: float32[n] at the given indices, int64[n]; without them float32[capacity].
 
         Parameters
@@ -316,9 +365,9 @@ class SumTree(Store):
         return _library.filled("per_tree_description", lib.per_tree_describe, self._open())
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> TreeOptions:
         """Every option by name: `per.SumTree(**tree.options)` creates a tree like this one with all priorities 0."""
-        return dict(self._options)
+        return self._options.copy()
 
     @property
     def capacity(self) -> int:

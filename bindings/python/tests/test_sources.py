@@ -60,7 +60,7 @@ def test_wrong_uses_are_found_by_type_checkers(tmp_path):
     result = subprocess.run(command, cwd=ROOT / "bindings/python", capture_output=True, text=True)
     errors = [line for line in result.stdout.splitlines() if line.startswith(str(program))]
     lines = [int(line.split(":")[1]) for line in errors if ": error:" in line]
-    assert lines == [2, 3, 4], result.stdout
+    assert sorted(set(lines)) == [2, 3, 4], result.stdout
 
 
 # The rooms of src/, in order: each may only use those before it. CPU and CUDA share only what is below both.
