@@ -3,8 +3,8 @@
 Imported on request: `import per.llm`.
 """
 
-from per.llm.groups import Counts, Groups, Lease
+from per.llm.groups import Counts, GroupBatch, Groups, Lease
 from per.llm.prompts import Prompts
 from per.llm.serving import connect, serve
 
-__all__ = ["Counts", "Groups", "Lease", "Prompts", "connect", "serve"]
+__all__ = ["Counts", "GroupBatch", "Groups", "Lease", "Prompts", "connect", "serve"]

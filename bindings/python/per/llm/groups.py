@@ -19,7 +19,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Literal, NamedTuple, NoReturn
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    SupportsFloat,
+    TypedDict,
+    TypeVar,
+    overload,
+)
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +40,11 @@ from per._errors import Busy, CorruptFile, Error, InvalidArgument, Timeout, kind
 from per._handle import constructor
 from per._options import at_least
 from per._waiting import seconds_of
-from per.batch import Batch, map_arrays, refuse_method_names
+from per.batch import Batch, map_arrays, read_only, refuse_method_names
 from per.field import Field, to_c
 from per.llm._database import COUNTS, IS_SEALED, IS_WHOLE, N_CLOSED, NOTE_CHANGES, RETIRE_STALE, SEAL, Database, about
 from per.ragged import of_tree
-from per.typing import Array, ArrayLike, IntArrayLike, IntLike, Path
+from per.typing import Array, Array_co, ArrayLike, FloatLike, IntArrayLike, IntLike, Path, Unpack
 
 Key = int | str | None
 Indices = npt.NDArray[np.int64]
@@ -63,8 +74,44 @@ class Counts(NamedTuple):
     """by reason and tag"""
 
 
+if TYPE_CHECKING:
+    import torch
+
+    class _Options(TypedDict, total=False):
+        max_open: IntLike | None
+        per_version: IntLike | None
+        ahead: IntLike
+        max_age: IntLike | None
+        uses: IntLike
+        order: Literal["issued", "sealed", "priority"]
+        half_life: FloatLike | None
+        seed: IntLike
+        path: Path | None
+        fsync: bool
+
+    @read_only
+    class GroupBatch(Mapping[str, Any], Generic[Array_co]):
+        """The batch of a lease: a per.Batch with other arrays. Fields but `tokens` are read by name."""
+
+        tokens: Any
+        reward: Array_co
+        version_first: Array_co
+        version_last: Array_co
+
+        def __init__(self, arrays: dict[str, Any]) -> None: ...
+        def __getitem__(self, name: str) -> Any: ...
+        def __iter__(self) -> Iterator[str]: ...
+        def __len__(self) -> int: ...
+        def to(self, device: Any) -> GroupBatch[Array_co]: ...
+
+else:
+    GroupBatch = Batch
+
+AnyGroups = TypeVar("AnyGroups", bound="Groups")
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class Lease(Generic[Array]):
+class Lease(Generic[Array_co]):
     """B groups that a learner has drawn, until it gives the lease to Groups.ack() or Groups.release()."""
 
     number: int
@@ -79,7 +126,7 @@ class Lease(Generic[Array]):
     """int64[B], of all members"""
     probabilities: npt.NDArray[np.float64]
     """float64[B], P of each group in a single draw, for weights (P.min() / P) ** beta; 1 unless drawn by priority"""
-    batch: Batch[Array]
+    batch: GroupBatch[Array_co]
     """the fields, reward, version_first and version_last, each [B, G]"""
 
     def __post_init__(self) -> None:
@@ -156,6 +203,36 @@ class Groups(Generic[Array]):
     >>> groups.ack(lease, version=1)
     """
 
+    @overload
+    def __init__(
+        self: Groups[npt.NDArray[Any]],
+        group_size: IntLike,
+        fields: Mapping[str, Field] | None = None,
+        *,
+        capacity: IntLike,
+        arrays: Literal["numpy"] = "numpy",
+        **options: Unpack[_Options],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Groups[torch.Tensor],
+        group_size: IntLike,
+        fields: Mapping[str, Field] | None = None,
+        *,
+        capacity: IntLike,
+        arrays: Literal["torch"],
+        **options: Unpack[_Options],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Groups[Any],
+        group_size: IntLike,
+        fields: Mapping[str, Field] | None = None,
+        *,
+        capacity: IntLike,
+        arrays: Literal["numpy", "torch"],
+        **options: Unpack[_Options],
+    ) -> None: ...
     def __init__(
         self,
         group_size: IntLike,
@@ -168,7 +245,7 @@ class Groups(Generic[Array]):
         max_age: IntLike | None = None,
         uses: IntLike = 1,
         order: Literal["issued", "sealed", "priority"] = "issued",
-        half_life: float | None = None,
+        half_life: FloatLike | None = None,
         seed: IntLike = 0,
         arrays: Literal["numpy", "torch"] = "numpy",
         path: Path | None = None,
@@ -229,6 +306,10 @@ class Groups(Generic[Array]):
             database.close()
             raise
 
+    @overload
+    def reserve(self, k: IntLike | None = None, *, tag: str = "") -> list[int]: ...
+    @overload
+    def reserve(self, *, keys: Sequence[Key] | None, tag: str = "") -> list[int]: ...
     def reserve(self, k: IntLike | None = None, *, keys: Sequence[Key] | None = None, tag: str = "") -> list[int]:
         """Admits groups for generation. Returns their ids, numbered from 0.
 
@@ -285,7 +366,7 @@ class Groups(Generic[Array]):
         self,
         group: IntLike,
         member: IntLike,
-        reward: float,
+        reward: SupportsFloat,
         *,
         version: IntLike | None = None,
         n_tokens: IntLike | None = None,
@@ -299,7 +380,7 @@ class Groups(Generic[Array]):
         ----------
         group, member : int
             As for append().
-        reward : float
+        reward : SupportsFloat
             Reward of the answer.
         version : int, optional
             As for append().
@@ -335,6 +416,10 @@ class Groups(Generic[Array]):
                 raise InvalidArgument(f"group is {number}, which is leased; allowed: open and sealed groups")
             self._sql("INSERT INTO ended VALUES (?, ?)", number, json.dumps(str(reason)))
 
+    @overload
+    def sample(self, groups: IntLike) -> Lease[Array]: ...
+    @overload
+    def sample(self, *, tokens: IntLike) -> Lease[Array]: ...
     def sample(self, groups: IntLike | None = None, *, tokens: IntLike | None = None) -> Lease[Array]:
         """Leases groups to a learner. Give one of the two arguments.
 
@@ -364,7 +449,7 @@ class Groups(Generic[Array]):
                 np.array(probabilities),
                 self._batch(ids),
             )
-            known = pickle.dumps(dataclasses.replace(lease, batch=Batch({})))
+            known = pickle.dumps(dataclasses.replace(lease, batch=GroupBatch({})))
             self._sql("INSERT INTO leases VALUES (?, ?)", lease.number, known)
             for group in ids:
                 self._sql("INSERT INTO leased VALUES (?, ?)", group, lease.number)
@@ -539,7 +624,7 @@ class Groups(Generic[Array]):
             self._wake_all()
 
     @constructor
-    def load(cls: Any, source: Path | Mapping[str, Any]) -> Groups[Any]:
+    def load(cls: type[AnyGroups], source: Path | Mapping[str, Any]) -> AnyGroups:
         """Continues from the file of a ledger, with all that happened before it ended, or from a state_dict().
 
         Leased groups are sealed again. Open ones are in missing(). A ledger loaded from a state_dict() writes no file.
@@ -551,7 +636,7 @@ class Groups(Generic[Array]):
         source : Path or Mapping[str, Any]
             The path, or the state_dict().
         """
-        groups: Groups[Any] = cls.__new__(cls)
+        groups = cls.__new__(cls)
         if not isinstance(source, Mapping):
             groups._begin(Database(os.fsdecode(_options.path(source, "source"))))
             return groups
@@ -762,7 +847,7 @@ class Groups(Generic[Array]):
             self._ready = np.insert(same, np.searchsorted(same["id"], rows["id"]), rows)
             self._sql("DELETE FROM changed")
 
-    def _batch(self, groups: Sequence[int]) -> Batch[Array]:
+    def _batch(self, groups: Sequence[int]) -> Any:
         columns: dict[str, list[Any]] = {}
         for group in groups:
             for name, value in self._sql("SELECT name, value FROM answers WHERE id = ? ORDER BY name, member", group):
@@ -778,7 +863,7 @@ class Groups(Generic[Array]):
                 arrays[name] = values.reshape(*shape, *field.value_shape)
         for name in ("version_first", "version_last"):
             arrays[name] = np.array(columns[name]).reshape(shape)
-        return Batch({name: map_arrays(value, self._as_array) for name, value in arrays.items()})
+        return GroupBatch({name: map_arrays(value, self._as_array) for name, value in arrays.items()})
 
     def _as_array(self, array: npt.NDArray[Any]) -> Any:
         return importlib.import_module("torch").from_numpy(array) if self._options["arrays"] == "torch" else array
