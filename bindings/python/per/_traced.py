@@ -22,14 +22,16 @@ class State:
         return State, (self._number, self._ticket)
 
     @property
-    def current_index(self) -> Any:
+    def current_index(self) -> jax.Array:
         """The row of each environment that its next step is written to."""
-        return self._ticket[..., 2]
+        index: jax.Array = self._ticket[..., 2]
+        return index
 
     @property
-    def is_full(self) -> Any:
+    def is_full(self) -> jax.Array:
         """Whether every row has been written."""
-        return self._ticket[..., 3] != 0
+        is_full: jax.Array = self._ticket[..., 3] != 0
+        return is_full
 
     def _is_of_this_trace(self) -> bool:
         """Whether the state is a value of the program being traced itself, not of an enclosing one."""
@@ -53,10 +55,10 @@ class Sample(NamedTuple):
 
     experience: Any
     """an ExperiencePair, or a pytree like the one given to init(), of arrays [B, L, ...]"""
-    indices: Any
+    indices: jax.Array
     """for set_priorities(): uint32 [B, 2], the lower half first, or int64 [B] with jax_enable_x64. Indices are never
     reused: a priority set after its row was overwritten has no effect"""
-    probabilities: Any
+    probabilities: jax.Array
     """float32 [B]"""
-    weights: Any
+    weights: jax.Array
     """float32 [B]: importance-sampling weights, as per.ReplayBuffer gives them"""

@@ -19,8 +19,8 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from per._errors import InvalidArgument
 from per._traced import ExperiencePair, Sample, State
 from per.field import Field
 from per.replay import ReplayBuffer
+from per.typing import FloatLike, HostOptions, Unpack
 
 __all__ = [
     "Buffer",
@@ -42,6 +43,8 @@ __all__ = [
     "make_prioritised_trajectory_buffer",
     "make_trajectory_buffer",
 ]
+
+_Arguments = ParamSpec("_Arguments")
 
 
 class Buffer:
@@ -212,7 +215,7 @@ class Buffer:
         steps = [tree.unflatten(arrays[i : i + len(leaves)]) for i in range(3, len(arrays), len(leaves))]
         return Sample(ExperiencePair(*steps) if len(steps) == 2 else steps[0], *arrays[:3])
 
-    def can_sample(self, state: State) -> Any:
+    def can_sample(self, state: State) -> jax.Array:
         """Whether the required number of steps has been added: bool [].
 
         Parameters
@@ -275,9 +278,9 @@ def make_prioritised_flat_buffer(
     sample_batch_size: int,
     add_sequences: bool = False,
     add_batch_size: int | None = None,
-    priority_exponent: float = 0.6,
+    priority_exponent: FloatLike = 0.6,
     device: str | None = None,
-    **options: Any,
+    **options: Unpack[HostOptions],
 ) -> Buffer:
     """Creates a buffer that draws pairs of consecutive steps, with Flashbax's arguments.
 
@@ -297,15 +300,15 @@ def make_prioritised_flat_buffer(
         Alpha of per.ReplayBuffer.
     device : str, optional
         "cpu" or "gpu", where the program runs; None: JAX's default.
-    **options : Any
+    **options : Unpack[HostOptions]
         Other options of per.ReplayBuffer: beta, normalize_weights, max_priority, uniform_fraction ...
     """
     lanes = 1 if add_batch_size is None else add_batch_size
     if max_length // lanes < 2:
         raise InvalidArgument(f"max_length is {max_length}; allowed: 2 for each environment, {2 * lanes}, or more")
     left_out = (0,) * (add_batch_size is None) + (1,) * (not add_sequences)
-    options = {"alpha": priority_exponent, "device": _device(device), **options}
-    return Buffer(lanes, max_length // lanes, min_length // lanes + 1, sample_batch_size, left_out, options)
+    given = {"alpha": priority_exponent, "device": _device(device), **options}
+    return Buffer(lanes, max_length // lanes, min_length // lanes + 1, sample_batch_size, left_out, given)
 
 
 def make_prioritised_trajectory_buffer(
@@ -316,9 +319,9 @@ def make_prioritised_trajectory_buffer(
     min_length_time_axis: int,
     max_size: int | None = None,
     max_length_time_axis: int | None = None,
-    priority_exponent: float = 0.6,
+    priority_exponent: FloatLike = 0.6,
     device: str | None = None,
-    **options: Any,
+    **options: Unpack[HostOptions],
 ) -> Buffer:
     """Creates a buffer that draws trajectories of L steps, with Flashbax's arguments.
 
@@ -340,7 +343,7 @@ def make_prioritised_trajectory_buffer(
         As in make_prioritised_flat_buffer().
     device : str, optional
         As in make_prioritised_flat_buffer().
-    **options : Any
+    **options : Unpack[HostOptions]
         As in make_prioritised_flat_buffer().
     """
     rows = max_length_time_axis if max_size is None else max_size // add_batch_size
@@ -351,16 +354,25 @@ def make_prioritised_trajectory_buffer(
         raise InvalidArgument(f"sample_sequence_length is {sample_sequence_length}; allowed: {allowed}")
     # A trajectory of L steps is a sequence of L - 1 transitions and the observation after the last one.
     sequences = {"sequence_length": sample_sequence_length - 1, "sequence_stride": period}
-    options = {"alpha": priority_exponent, "device": _device(device), **sequences, **options}
+    given = {"alpha": priority_exponent, "device": _device(device), **sequences, **options}
     min_rows = max(min_length_time_axis, sample_sequence_length)
-    return Buffer(add_batch_size, rows, min_rows, sample_batch_size, (), options)
+    return Buffer(add_batch_size, rows, min_rows, sample_batch_size, (), given)
 
 
+def _called_like(
+    make: Callable[_Arguments, Buffer],
+) -> Callable[[Callable[..., Buffer]], Callable[_Arguments, Buffer]]:
+    """For type checkers: the function has the arguments of another one."""
+    return lambda function: function
+
+
+@_called_like(make_prioritised_flat_buffer)
 def make_flat_buffer(*arguments: Any, **options: Any) -> Buffer:
     """make_prioritised_flat_buffer() with equally likely pairs."""
     return make_prioritised_flat_buffer(*arguments, **options, prioritization="uniform")
 
 
+@_called_like(make_prioritised_trajectory_buffer)
 def make_trajectory_buffer(*arguments: Any, **options: Any) -> Buffer:
     """make_prioritised_trajectory_buffer() with equally likely trajectories."""
     return make_prioritised_trajectory_buffer(*arguments, **options, prioritization="uniform")

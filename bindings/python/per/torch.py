@@ -25,8 +25,8 @@ import itertools
 import keyword
 import weakref
 from collections import namedtuple
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 import torch
 
@@ -37,6 +37,31 @@ from per.tree import SumTree
 from per.typing import NormalizeWeights, Prioritization, Scheme
 
 __all__ = ["Buffer", "Draw", "Tree"]
+
+Values: TypeAlias = torch.Tensor | float | Mapping[Any, Any] | tuple[Any, ...]
+"""A tensor, a number, or tensors in the containers of an observation."""
+
+if TYPE_CHECKING:
+
+    class _Batch(tuple[Any, ...]):
+        """A named tuple. Attributes that are not named here are of the user's fields."""
+
+        observation: Any
+        next_observation: Any
+        reward: torch.Tensor
+        discount: torch.Tensor
+        n_steps: torch.Tensor
+        terminated: torch.Tensor
+        truncated: torch.Tensor
+        weights: torch.Tensor
+        ids: torch.Tensor
+        priorities: torch.Tensor
+        probabilities: torch.Tensor
+        gamma_m: torch.Tensor
+
+        def __getattr__(self, name: str) -> Any: ...
+        def _asdict(self) -> dict[str, Any]: ...
+
 
 _numbers = itertools.count(1)
 _live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -94,7 +119,7 @@ class Buffer(_InGraph):
     captured graph draws a new batch at each launch.
     """
 
-    def __init__(self, buffer: ReplayBuffer) -> None:
+    def __init__(self, buffer: ReplayBuffer[torch.Tensor]) -> None:
         super().__init__(buffer, ("torch",))
         for name, field in buffer.fields.items():
             if field.max_length is not None:
@@ -121,7 +146,7 @@ class Buffer(_InGraph):
         prioritization: Prioritization | None = None,
         uniform_fraction: float | None = None,
         normalize_weights: NormalizeWeights | None = None,
-    ) -> Any:
+    ) -> _Batch:
         """Draws a batch: a named tuple with the arrays of per.Batch, nested observations as dicts.
 
         As per.ReplayBuffer.sample().
@@ -145,21 +170,27 @@ class Buffer(_InGraph):
         self._check_size(batch_size)
         arrays = {name: self._new((batch_size, *shape), dtype) for name, shape, dtype in self._outputs}
         _ops.sample(self._turn, self._number, list(arrays.values()), *choices)
-        return self._kind(*[batches.nest(node, arrays) for node in self._nodes])
+        batch: _Batch = self._kind(*[batches.nest(node, arrays) for node in self._nodes])
+        return batch
 
-    def add(self, /, **arrays: Any) -> torch.Tensor:
+    def add(self, /, *, reward: Values, terminated: Values, truncated: Values, **arrays: Values) -> torch.Tensor:
         """Adds one step of every environment. Returns ids, int64[n].
 
         Parameters
         ----------
-        **arrays : Any
-            Tensors and numbers under the argument names of per.ReplayBuffer.add(); `terminated` is required.
+        reward, terminated, truncated : Values
+            As in per.ReplayBuffer.add().
+        **arrays : Values
+            Tensors and numbers under the other argument names of per.ReplayBuffer.add().
         """
-        return self._add(arrays, ())
+        return self._add({"reward": reward, "terminated": terminated, "truncated": truncated, **arrays}, ())
 
-    def extend(self, /, **arrays: Any) -> torch.Tensor:
+    def extend(
+        self, /, *, reward: Values, terminated: torch.Tensor, truncated: Values, **arrays: Values
+    ) -> torch.Tensor:
         """Adds K consecutive steps; K is the length of `terminated`. Returns ids, int64[K, n]."""
-        return self._add(arrays, (len(arrays["terminated"]),))
+        arrays |= {"reward": reward, "terminated": terminated, "truncated": truncated}
+        return self._add(arrays, (len(terminated),))
 
     def _add(self, arrays: dict[str, Any], steps: tuple[int, ...]) -> torch.Tensor:
         flat: dict[str, Any] = {}
@@ -173,6 +204,10 @@ class Buffer(_InGraph):
         _ops.add(self._turn, self._number, ids, bool(steps), list(flat), given)
         return ids
 
+    @overload
+    def update_priorities(self, ids: torch.Tensor, td_errors: torch.Tensor) -> None: ...
+    @overload
+    def update_priorities(self, ids: torch.Tensor, *, priorities: torch.Tensor) -> None: ...
     def update_priorities(
         self, ids: torch.Tensor, td_errors: torch.Tensor | None = None, *, priorities: torch.Tensor | None = None
     ) -> None:
@@ -202,7 +237,7 @@ class Draw(NamedTuple):
 class Tree(_InGraph):
     """A per.SumTree inside compiled programs."""
 
-    def __init__(self, tree: SumTree) -> None:
+    def __init__(self, tree: SumTree[Any]) -> None:
         super().__init__(tree, ("numpy", "torch"))
 
     def sample(self, batch_size: int, *, beta: float = 0.0, scheme: Scheme = "stratified") -> Draw:
