@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import importlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,10 @@ from per._errors import InvalidArgument, Unsupported
 from per.replay import ReplayBuffer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+else:  # for typing.get_type_hints()
+    Axes = Figure = Any
 
 COLOR = "#c1440e"
 SECOND_COLOR = "#4a6fa5"
@@ -102,7 +106,7 @@ class History:
     def _column(self, i: int) -> npt.NDArray[np.float64]:
         return np.array([row[i] for row in self._rows])
 
-    def picture(self) -> Any:
+    def picture(self) -> Figure:
         """A matplotlib figure with all four plots."""
         figure = _figure(figsize=(9, 6), layout="constrained")
         (upper_left, upper_right), (lower_left, lower_right) = figure.subplots(2, 2)
@@ -113,7 +117,7 @@ class History:
         return figure
 
 
-def priorities(source: ReplayBuffer | npt.ArrayLike, axes: Any = None, **style: Any) -> Any:
+def priorities(source: ReplayBuffer | npt.ArrayLike, axes: Axes | None = None, **style: Any) -> Axes:
     """A histogram of priorities, on a logarithmic axis.
 
     Parameters
@@ -121,7 +125,7 @@ def priorities(source: ReplayBuffer | npt.ArrayLike, axes: Any = None, **style: 
     source : ReplayBuffer or npt.ArrayLike
         A buffer, whose live transitions are used, or the priorities themselves, >= 0. Zeros have no place on the axis;
         the title counts them.
-    axes : Any, optional
+    axes : Axes, optional
         Matplotlib axes; None: new ones.
     **style : Any
         Arguments for Axes.hist().
@@ -141,7 +145,7 @@ def priorities(source: ReplayBuffer | npt.ArrayLike, axes: Any = None, **style: 
     return axes
 
 
-def weights(source: History | npt.ArrayLike, axes: Any = None, **style: Any) -> Any:
+def weights(source: History | npt.ArrayLike, axes: Axes | None = None, **style: Any) -> Axes:
     """A histogram of importance-sampling weights: those of a history's last batches, or an array."""
     title = "importance-sampling weights"
     if isinstance(source, History):
@@ -155,7 +159,7 @@ def weights(source: History | npt.ArrayLike, axes: Any = None, **style: Any) -> 
     return axes
 
 
-def age(history: History, axes: Any = None) -> Any:
+def age(history: History, axes: Axes | None = None) -> Axes:
     """Age of the transitions of each batch: mean, and oldest."""
     axes = _axes(axes)
     axes.fill_between(history.samples, history.max_ages, color=SECOND_COLOR, alpha=0.25, linewidth=0, label="oldest")
@@ -166,7 +170,7 @@ def age(history: History, axes: Any = None) -> Any:
     return axes
 
 
-def effective_size(history: History, axes: Any = None) -> Any:
+def effective_size(history: History, axes: Axes | None = None) -> Axes:
     """Effective size of each batch as a share of its size: (sum of w)^2 / (B sum of w^2)."""
     axes = _axes(axes)
     axes.plot(history.samples, history.effective_sizes, color=COLOR)
@@ -174,15 +178,16 @@ def effective_size(history: History, axes: Any = None) -> Any:
     return axes
 
 
-def _axes(axes: Any) -> Any:
+def _axes(axes: Axes | None) -> Axes:
     axes = _figure(figsize=(5, 3.6), layout="constrained").subplots() if axes is None else axes
     axes.spines[["top", "right"]].set_visible(False)
     return axes
 
 
-def _figure(**options: Any) -> Any:
+def _figure(**options: Any) -> Figure:
     try:
-        figure = importlib.import_module("matplotlib.figure")
+        module = importlib.import_module("matplotlib.figure")
     except ImportError as error:
         raise Unsupported(f"per.plot needs matplotlib, which cannot be imported: {error}") from error
-    return figure.Figure(**options)
+    figure: Figure = module.Figure(**options)
+    return figure
