@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import gymnasium
+import jax
 import numpy as np
 import numpy.typing as npt
 import per
+import per.jax
+import per.llm
+import per.torch
 import torch
+from per.typing import Array
 
 
 class Mine(per.ReplayBuffer[torch.Tensor]):
     def size_in_rows(self) -> int:
         return self.capacity
+
+
+class MyGroups(per.llm.Groups[torch.Tensor]):
+    def half_of_the_room(self) -> int:
+        return self.room // 2
+
+
+def learn(buffer: per.ReplayBuffer[Array]) -> Array:
+    batch = buffer.sample(4)
+    buffer.update_priorities(batch.ids, batch.reward)
+    buffer.set(batch.ids, value=batch.reward)
+    return buffer.get(batch.ids).reward
+
+
+def size_of(batch: per.Batch[npt.NDArray[Any] | torch.Tensor]) -> int:
+    return batch.size
 
 
 def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float32]]) -> None:
@@ -69,6 +91,47 @@ def right(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     buffer.n_step = three
     buffer.save("a file", compression=three)
     per.SumTree(three, seed=three).sample(three)
+    half = np.float32(0.5)
+    per.ReplayBuffer(100, {"observation": per.Field(4)}, alpha=half).sample(4, beta=half)
+    buffer.alpha = half
+    print(learn(named).mean(), learn(tensors).square(), size_of(named.sample(4)), size_of(tensors.sample(4)))
+    print(tensors.sample(4)["reward"].square(), batch["log_prob"], buffer.options["alpha"] + 1)
+    with gzip.open("a file") as file:
+        buffer.save(file)
+        print(per.ReplayBuffer.load(file).sample(4).reward.mean())
+    print(Mine.for_env(None, 100, arrays="torch").size_in_rows(), Mine.for_spaces(None, None, 100).size_in_rows())
+    alike: per.ReplayBuffer[torch.Tensor] = per.ReplayBuffer(**tensors.options)
+    larger: per.ReplayBuffer[torch.Tensor] = per.ReplayBuffer(**(tensors.options | {"capacity": 1000}))
+    of_seed_3: per.ReplayBuffer[torch.Tensor] = per.ReplayBuffer(**{**tensors.options, "seed": 3})
+    units: per.Units[torch.Tensor] = tensors.get_units([0])
+    print(alike, larger, of_seed_3, units.batch.reward.square(), units.masses.tolist(), units.first_units.tolist())
+    print(named.add(reward=1, terminated=True, truncated=False).astype(int), named.priorities([0]).mean())
+    coordinator = per.Coordinator(40, 2, n_envs=4, alpha=0.5)
+    per.coordinator.agree_on_scale(coordinator, [tensors, None])
+    print(
+        per.SumTree(4).find(0.5).astype(int), per.SumTree(4, device="cuda", arrays="torch").sample(3).weights.square()
+    )
+    print(per.Ragged([1, 2], [0, 2]).values.mean(), per.Ragged(torch.ones(2), [0, 2]).padded().square())
+    mixture = per.Mixture({"mine": (tensors, half), "others": (larger, 1)})
+    mixture.shares = {"mine": 1, "others": mixture.shares["others"]}
+    mixture.update_priorities(mixture.sample(4), priorities=torch.ones(4))
+    print(per.plot.priorities(buffer, per.plot.History(buffer).picture().axes[0]).get_title())
+
+
+def right_elsewhere(tensors: per.ReplayBuffer[torch.Tensor], key: jax.Array) -> None:
+    groups = per.llm.Groups(4, {"tokens": per.Field(None, "int32", max_length=9)}, capacity=4, arrays="torch")
+    groups.close(groups.reserve(keys=["a"], tag="b")[0], 0, np.float32(1), tokens=[1, 2])
+    lease = groups.sample(tokens=100)
+    print(lease.batch.reward.square(), lease.batch.version_first.square(), lease.batch.tokens, lease.batch["logprobs"])
+    groups.ack(lease)
+    print(MyGroups.load("a file").half_of_the_room(), per.llm.Groups.load("a file").sample(groups=3).batch.reward)
+    replay = per.torch.Buffer(tensors)
+    replay.add(observation={"image": torch.ones(4)}, reward=1.0, terminated=False, truncated=False)
+    batch = replay.sample(4)
+    replay.update_priorities(batch.ids, batch.reward.square() + batch.log_prob)
+    flat = per.jax.make_flat_buffer(1000, 32, 32, add_batch_size=4, beta=0.5)
+    state = flat.init({"observation": 1.0})
+    print(flat.sample(state, key).weights.mean(), flat.can_sample(state).all(), state.current_index.max())
 
 
 def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float32]]) -> None:
@@ -145,3 +208,44 @@ def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     buffer.loader(64).slot = 3  # error
     buffer.stats().lives = 3  # error
     per.Field(4).dtpye = "float32"  # error
+    buffer.options["alpha"] = 0.3  # error
+    print(buffer.options["alhpa"])  # error
+    buffer.fields["mine"] = per.Field()  # error
+    per.Coordinator(40, 2, alhpa=0.5)  # error
+    per.Coordinator(40, 2, scheme="stratifed")  # error
+    per.coordinator.agree_on_scale(per.Coordinator(40, 2), 3)  # error
+    per.Coordinator(40, 2).submit([0], object())  # error
+    buffer.add(observation=[0.0], reward="1.0", terminated=False, truncated=False)  # error
+    buffer.add(observation=[0.0], reward=1.0, terminated="no", truncated=False)  # error
+    buffer.add(observation="a", reward=1.0, terminated=False, truncated=False)  # error
+    buffer.update_priorities(batch.ids, "a")  # error
+    buffer.update_priorities(batch.ids, ["a"])  # error
+    per.SumTree(4).find("a")  # error
+    per.SumTree(4).find(0.5).square()  # error
+    per.Field(4, str)  # error
+    print(named.sample(4)["reward"].square())  # error
+    print(named.get_units([0]).batch.reward.square())  # error
+    ragged: per.Ragged[torch.Tensor] = per.Ragged(np.ones(2), [0, 2])  # error
+    print(ragged)
+
+
+def wrong_elsewhere(mixture: per.Mixture[torch.Tensor], tensors: per.ReplayBuffer[torch.Tensor]) -> None:
+    mixture.update_priorities(mixture.sample(4))  # error
+    mixture.shares["mine"] = 0.5  # error
+    mixture.buffers["mine"] = tensors  # error
+    groups: per.llm.Groups[torch.Tensor] = per.llm.Groups(4, capacity=4)  # error
+    per.llm.Groups(4, capacity=4, oder="issued")  # error
+    groups.sample()  # error
+    groups.sample(3, tokens=5)  # error
+    groups.reserve(3, keys=["a"])  # error
+    print(groups.sample(3).batch.weights)  # error
+    print(groups.sample(3).batch.observation)  # error
+    groups.sample(3).batch.reward = torch.ones(3)  # error
+    numpys = per.ReplayBuffer(100, {"observation": per.Field(4)})
+    per.torch.Buffer(numpys)  # error
+    per.torch.Buffer(tensors).add(observation=1.0, terminated=False, truncated=False)  # error
+    per.torch.Buffer(tensors).update_priorities(torch.ones(4))  # error
+    print(per.torch.Buffer(tensors).sample(4).reward.mena())  # error
+    per.jax.make_flat_buffer(max_len=1000, min_length=32, sample_batch_size=32)  # error
+    per.jax.make_prioritised_flat_buffer(1000, 32, 32, betaa=0.5)  # error
+    print(per.plot.weights([1.0]).get_titel())  # error

@@ -6,9 +6,11 @@ import pathlib
 import re
 import subprocess
 import sys
+import typing
 from typing import Literal, get_args, get_origin
 
 import per
+import per.llm
 import per.typing
 import pytest
 from per import _library
@@ -54,6 +56,9 @@ def test_options_by_name_are_those_of_the_signatures():
     parameters = inspect.signature(per.ReplayBuffer).parameters
     options = [name for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY]
     assert sorted(per.typing.BufferOptions.__annotations__) == sorted(options)
+    buffer = per.ReplayBuffer(10, {"observation": per.Field()})
+    assert sorted(per.typing.AllOptions.__annotations__) == sorted(buffer.options)
+    assert sorted(per.tree.TreeOptions.__annotations__) == sorted(per.SumTree(4).options)
     of_draw = set(per.typing.DrawOptions.__annotations__)
     for method in (per.ReplayBuffer.sample, per.ReplayBuffer.loader, per.ReplayBuffer.shared_loader):
         assert of_draw <= set(inspect.signature(method).parameters)
@@ -72,6 +77,18 @@ def test_an_option_that_a_draw_does_not_have_is_an_error_that_names_the_call(met
     given = {"readers": 1} if method == "shared_loader" else {}
     with pytest.raises(TypeError, match=rf"^ReplayBuffer\.{method}\(\) got .* argument 'betta'; did you mean beta\?$"):
         getattr(buffer, method)(4, betta=0.5, **given)
+
+
+def test_annotations_can_be_read_while_the_program_runs():
+    kinds = [each for module in (per, per.llm, per.coordinator) for each in vars(module).values()]
+    functions = [per.coordinator.agree_on_scale, per.plot.priorities]
+    for _, member in [pair for kind in kinds if isinstance(kind, type) for pair in inspect.getmembers(kind)]:
+        functions.append(getattr(member, "fget", getattr(member, "__func__", member)))
+    public = [each for each in filter(inspect.isfunction, functions) if re.match(r"__init__$|[a-z]", each.__name__)]
+    ours = [each for each in public if each.__module__.startswith("per")]
+    assert len(ours) > 100
+    for function in ours:
+        typing.get_type_hints(function)
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
