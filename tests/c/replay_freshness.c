@@ -132,6 +132,34 @@ static void law_in_versions(void) {
     per_replay_free(replay);
 }
 
+/* The same with rows of final observations in between, which have no version of their own; alpha changes often. */
+static void law_in_versions_across_episodes(void) {
+    enum { MOST = 40 };
+    per_replay_options options = fresh_options(1, 2, -1, PER_AGE_VERSIONS);
+    options.store_next_observation = 0;
+    per_replay* const replay = create_replay(&options);
+    uint64_t state = 7;
+    int64_t version = 0;
+    float observation = 0;
+    for (int round = 0; round < 80; ++round) {
+        int64_t ids[MOST];
+        float priorities[MOST];
+        const int64_t length = 1 + (int64_t)(next_random(&state) % MOST);
+        set_version(replay, version += (int64_t)(next_random(&state) % 3));
+        for (int64_t i = 0; i < length; ++i, ++observation) {
+            const int ends = next_random(&state) % 5 == 0;
+            ids[i] = add_full(replay, 0, observation, 0, ends ? TRUNCATED : GOES_ON, observation + (ends ? 0.5f : 1));
+            given[ids[i]] = priorities[i] = (float)(1 + next_random(&state) % 30);
+            version_of[ids[i]] = version;
+        }
+        CHECK_OK(write_priorities(replay, length, ids, priorities, NULL));
+        const double alpha = round % 3 == 0 ? 1 : 0.5;
+        CHECK_OK(change_alpha(replay, alpha, NULL));
+        check_law(replay, &options, alpha, version);
+    }
+    per_replay_free(replay);
+}
+
 /* Old transitions keep their shares among themselves, however late it is: time alone changes nothing. */
 static void time_alone_changes_no_share(void) {
     per_replay_options options = fresh_options(1, 1, -1, PER_AGE_VERSIONS);
@@ -377,6 +405,7 @@ int main(void) {
     law_in_steps(1, 40, PER_BATCH_MAX);
     law_in_steps(2, 7.5, PER_BUFFER_MAX);
     law_in_versions();
+    law_in_versions_across_episodes();
     time_alone_changes_no_share();
     draws_follow_the_law();
     a_reference_is_raised();
