@@ -61,4 +61,4 @@ for step in range(STEPS):
                 slow.lerp_(fast, 0.01)
 
 stats = buffer.stats()
-print(f"{stats.samples} batches drawn; the last one says as much as {stats.last_effective_size:.0f} of equal weight")
+print(f"{stats.samples} batches drawn; by its weights the last one is as large as {stats.last_effective_size:.0f} rows")

@@ -301,7 +301,8 @@ static void priority_arguments(void) {
     }
     for (int i = 0; i < 17 * 18; ++i) square[i] = 9;
     CHECK_REFUSED(write_td_errors(replay, 17, many_ids, 17, square, NULL),
-                  "td_errors are those of 17 critics for as many ids: [n] minus [n, 1] broadcasts to that");
+                  "td_errors are those of 17 critics for as many ids: probably [n] minus [n, 1], which broadcasts to "
+                  "[n, n]; drop the axis of 1");
     CHECK_OK(write_td_errors(replay, 0, NULL, 17, NULL, NULL));
     CHECK_OK(write_td_errors(replay, 0, NULL, 1, NULL, NULL));
     CHECK_OK(write_priorities(replay, 0, NULL, NULL, NULL));

@@ -137,6 +137,6 @@ def _suspicion_of_resets(statistics: Statistics, autoreset: str) -> str | None:
         "Either the program does not go on with what env.reset() gave: observation, info = env.reset(). Or the "
         f"environment resets by itself, and not as autoreset={autoreset!r} says: use what "
         "env.metadata['autoreset_mode'] names, autoreset='next_step', or autoreset='same_step' and add(..., "
-        "info=info); ReplayBuffer.for_env() reads it. Where episodes do begin with the observation that the last one "
-        "ended with, nothing is wrong."
+        "info=info); ReplayBuffer.for_env() reads it. Ignore this if episodes do begin with the observation that ended "
+        "the one before."
     )

@@ -32,6 +32,7 @@ from per.typing import (
     Autoreset,
     BufferOptions,
     Critics,
+    DerivedOptions,
     DeviceLike,
     DTypeLike,
     FloatLike,
@@ -229,7 +230,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         arrays: Any,
         sequence_eta: Any,
         storage_preallocated: Any,
-        **options: Any,
+        **options: Unpack[DerivedOptions],
     ) -> None: ...
 
     @overload
@@ -262,7 +263,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         **options: Unpack[BufferOptions],
     ) -> None: ...
 
-    def __init__(  # type: ignore[misc]  # the first overload takes more
+    def __init__(
         self,
         capacity: IntLike,
         fields: Mapping[str, Field],

@@ -300,3 +300,46 @@ class AllOptions(TypedDict):
     storage: ReadOnly[str | None]
     storage_preallocated: ReadOnly[bool]
     seed: ReadOnly[int]
+
+
+class DerivedOptions(TypedDict, total=False):
+    """Options made from AllOptions, such as `buffer.options | {"alpha": 0.4}`: type checkers lose their types."""
+
+    device: Any
+    n_envs: Any
+    n_step: Any
+    gamma: Any
+    frame_stack: Any
+    sequence_length: Any
+    burn_in: Any
+    sequence_stride: Any
+    alpha: Any
+    beta: Any
+    beta_final: Any
+    beta_steps: Any
+    epsilon: Any
+    prioritization: Any
+    scheme: Any
+    uniform_fraction: Any
+    normalize_weights: Any
+    max_priority: Any
+    on_invalid: Any
+    on_gap: Any
+    on_nan: Any
+    autoreset: Any
+    store_next_observation: Any
+    overwrite: Any
+    critics: Any
+    half_life: Any
+    age: Any
+    max_age: Any
+    gather_threads: Any
+    save_compression: Any
+    samples_per_insert: Any
+    samples_tolerance: Any
+    min_size_to_sample: Any
+    keep_times_sampled: Any
+    max_times_sampled: Any
+    max_heap_bytes: Any
+    storage: Any
+    seed: Any

@@ -58,6 +58,11 @@ def test_options_by_name_are_those_of_the_signatures():
     assert sorted(per.typing.BufferOptions.__annotations__) == sorted(options)
     buffer = per.ReplayBuffer(10, {"observation": per.Field()})
     assert sorted(per.typing.AllOptions.__annotations__) == sorted(buffer.options)
+    derived = inspect.signature(typing.get_overloads(per.ReplayBuffer.__init__)[0]).parameters.keys() - {
+        "self",
+        "options",
+    }
+    assert sorted({*per.typing.DerivedOptions.__annotations__, *derived}) == sorted(buffer.options)
     assert sorted(per.tree.TreeOptions.__annotations__) == sorted(per.SumTree(4).options)
     of_draw = set(per.typing.DrawOptions.__annotations__)
     for method in (per.ReplayBuffer.sample, per.ReplayBuffer.loader, per.ReplayBuffer.shared_loader):
@@ -100,3 +105,5 @@ def test_each_misspelt_use_is_an_error(checker):
     found = re.findall(r"misspelt\.py:(\d+)(?::\d+)?(?: -|:) error", result.stdout)
     marked = [i for i, line in enumerate(PROGRAM.read_text().splitlines(), 1) if line.endswith("# error")]
     assert sorted(set(map(int, found))) == marked, result.stdout + result.stderr
+    if checker == "mypy":  # as docs/start/python.md says
+        assert 'argument "alhpa" for overloaded function "ReplayBuffer"; did you mean "alpha"?' in result.stdout

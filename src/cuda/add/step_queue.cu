@@ -36,8 +36,8 @@ StepScratch lay_out(int64_t max_entries, int64_t n_envs, int64_t n_fields, Layou
     return scratch;
 }
 
-// The most steps of a piece in which no row both becomes live and dies. Then at most one row of each slot becomes live
-// in the piece. A step takes up to two rows.
+// The most steps of a piece in which no row is taken and overwritten. Then at most one row of each slot becomes live in
+// the piece. A step takes up to two rows.
 int64_t max_steps_of_ring(const WindowRules& rules) {
     const int64_t kept = 2 * least_rows(rules);
     return std::clamp<int64_t>((most_live_rows(rules) - kept) / 2, 1, max_steps);

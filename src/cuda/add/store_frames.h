@@ -53,7 +53,8 @@ __device__ __forceinline__ void copy_unit(const GivenFrames& frames, int64_t ent
                       n_bytes / dtype_size(field.dtype));
 }
 
-// Copies a unit of an entry that took a row; `unit` counts through all frames of the entry.
+// Copies a unit of an entry that took a row; `unit` counts through all frames of the entry. No step of a launch
+// overwrites a row that another one took: see max_steps_of_ring() in step_queue.cu.
 template <class Steps>
 __device__ __forceinline__ void copy_frames(const DeviceReplay& replay, const Steps& steps, int64_t entry,
                                             int64_t taken, int64_t unit) {
@@ -69,8 +70,6 @@ __device__ __forceinline__ void copy_frames(const DeviceReplay& replay, const St
     const bool is_apart = is_next && rules.store_next_observation;
     const int64_t row = (taken >> entry_flag_bits) + (is_next && !is_apart ? 1 : 0);
     const int64_t env = steps.env(Steps::is_single ? entry : entry % steps.n_lanes);
-    // A row that later steps of the launch overwrite is skipped: the frame of its successor goes to the same slot.
-    if (!Steps::is_single && row < used_end(replay.lanes[env], rules) - rules.ring.rows) return;
     const GivenFrames& frames = is_next ? given.next : given.frames;
     std::byte* const array = is_apart ? field.next_frames : field.frames;
     copy_unit(frames, entry, unit - frames.first_unit, field, array + rules.ring.slot(env, row) * field.bytes);

@@ -136,8 +136,8 @@ function look_at_resets(::HostMemory, buffer)
                  "once more. Either the program does not go on with the observation that resetting gave, or the ",
                  "environment resets by itself, and not as the buffer's autoreset says. If it ",
                  "resets in that step, use autoreset = :next_step; if it resets in the step of the end, autoreset = ",
-                 ":same_step, and next_mask to say which next observations are final. Where episodes do begin with ",
-                 "the observation that the last one ended with, nothing is wrong")
+                 ":same_step, and next_mask to say which next observations are final. Ignore this if episodes do ",
+                 "begin with the observation that ended the one before")
     return nothing
 end
 look_at_resets(::DeviceMemory, buffer) = nothing
