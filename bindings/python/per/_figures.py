@@ -141,7 +141,7 @@ class ChannelFigures:
     waits : int
         number of times that a writer began to wait for room
     gaps : int
-        number of times that episodes were cut: by the writer, or because another one attached or steps were dropped
+        number of times that episodes were cut: by the writer, or as described at per_channel
     writers : int
         writers that attached so far
     attached : int
