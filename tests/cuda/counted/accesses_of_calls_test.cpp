@@ -31,7 +31,8 @@ struct Counts {
     uint64_t atomics_of_line;
     uint64_t bytes;
     uint64_t instructions = 0;
-    uint64_t blocks = 0;  // of the kernel with the most blocks; 0: not checked
+    uint64_t blocks = 0;             // of the kernel with the most blocks; 0: not checked
+    uint64_t most_instructions = 0;  // a goal; 0: a twentieth more than counted, as other versions of nvcc may need
 };
 
 class DeviceMemory {
@@ -76,7 +77,8 @@ class AccessesOfCalls : public testing::Test {
         if (simulator::translated_architecture() != 0) {
             std::printf("| %s | %d instructions |\n", name, static_cast<int>(counts.instructions));
             EXPECT_GT(counts.instructions, 0u) << name;
-            EXPECT_LE(counts.instructions, expected.instructions) << name;
+            const uint64_t goal = expected.most_instructions;
+            EXPECT_LE(counts.instructions, goal != 0 ? goal : expected.instructions * 21 / 20) << name;
             return;
         }
         for (const simulator::KernelAccesses& kernel : simulator::take_accesses()) {
@@ -133,13 +135,13 @@ TEST_F(AccessesOfCalls, of_a_tree) {
     const auto sample = [&](int64_t n) {
         return per_sample(tree, n, PER_STRATIFIED, 0.5, indices, nullptr, weights, nullptr);
     };
-    expect("tree: update of 256", {1, 6, 12, 5, 16, 10696, 350}, [&] { return update(256); });
-    expect("tree: update of 1024", {1, 7, 15, 5, 64, 42600, 400}, [&] { return update(1024); });
-    expect("tree: update of 4096", {1, 7, 15, 5, 256, 170136, 400}, [&] { return update(4096); });
-    expect("tree: update of 8192", {1, 7, 15, 5, 512, 340168, 400}, [&] { return update(8192); });
-    expect("tree: draw of 256", {1, 5, 13, 6, 32, 337556, 560, 32}, [&] { return sample(256); });
-    expect("tree: draw of 4096", {2, 4, 13, 5, 0, 5459984, 570, 512}, [&] { return sample(4096); });
-    expect("tree: draw of 256 without replacement", {1, 51, 54, 17, 3, 163020, 1090},
+    expect("tree: update of 256", {1, 6, 12, 5, 16, 10696, 332}, [&] { return update(256); });
+    expect("tree: update of 1024", {1, 7, 15, 5, 64, 42600, 379}, [&] { return update(1024); });
+    expect("tree: update of 4096", {1, 7, 15, 5, 256, 170136, 379}, [&] { return update(4096); });
+    expect("tree: update of 8192", {1, 7, 15, 5, 512, 340168, 379}, [&] { return update(8192); });
+    expect("tree: draw of 256", {1, 5, 10, 6, 32, 337556, 530, 32}, [&] { return sample(256); });
+    expect("tree: draw of 4096", {2, 4, 10, 5, 0, 5459984, 542, 512}, [&] { return sample(4096); });
+    expect("tree: draw of 256 without replacement", {1, 51, 53, 17, 3, 166604, 1041},
            [&] { return per_sample(tree, 256, PER_WITHOUT_REPLACEMENT, 0.5, indices, nullptr, weights, nullptr); });
     EXPECT_EQ(per_tree_synchronize(tree, nullptr), PER_OK);
     per_tree_free(tree);
@@ -223,18 +225,18 @@ TEST_F(AccessesOfCalls, of_a_buffer) {
     ASSERT_EQ(arrays.add(replay, 16384), PER_OK) << per_last_error();
     const auto sample = [&](int64_t n) { return arrays.sample(replay, n); };
     const auto update = [&](int64_t n) { return arrays.update(replay, n); };
-    expect("buffer: add of a step", {1, 5, 26, 4, 2, 6242, 700}, [&] { return arrays.add(replay, 1); });
-    expect("buffer: sample of 256", {1, 6, 17, 5, 32, 663772, 700, 32}, [&] { return sample(256); });
+    expect("buffer: add of a step", {1, 5, 26, 4, 2, 6242, 631, 1, 700}, [&] { return arrays.add(replay, 1); });
+    expect("buffer: sample of 256", {1, 6, 14, 5, 32, 719580, 696, 32, 700}, [&] { return sample(256); });
     ASSERT_EQ(update(256), PER_OK);
-    expect("buffer: update of 256", {1, 6, 16, 4, 256, 32952, 300}, [&] { return update(256); });
-    expect("buffer: sample of 4096", {2, 6, 31, 5, 0, 8388008, 1220, 264}, [&] { return sample(4096); });
-    expect("buffer: update of 4096", {1, 8, 20, 5, 256, 476812, 560}, [&] { return update(4096); });
+    expect("buffer: update of 256", {1, 6, 15, 4, 256, 31928, 298, 1, 300}, [&] { return update(256); });
+    expect("buffer: sample of 4096", {2, 6, 29, 5, 0, 8785096, 1179, 264}, [&] { return sample(4096); });
+    expect("buffer: update of 4096", {1, 8, 20, 5, 256, 476680, 535}, [&] { return update(4096); });
     ASSERT_EQ(sample(8192), PER_OK);
-    expect("buffer: update of 8192", {1, 8, 19, 5, 512, 940848, 560}, [&] { return update(8192); });
+    expect("buffer: update of 8192", {1, 8, 19, 5, 512, 942616, 535}, [&] { return update(8192); });
     per_epochs* walk = nullptr;
     ASSERT_EQ(per_epochs_create(replay, 1, 4096, 0, nullptr, &walk), PER_OK) << per_last_error();
     int64_t count = 0;
-    expect("buffer: minibatch of 4096 of an epoch", {3, 5, 22, 2, 0, 18104320, 810},
+    expect("buffer: minibatch of 4096 of an epoch", {3, 5, 22, 2, 0, 18104320, 771},
            [&] { return per_epochs_next(walk, &arrays.batch, &count, nullptr); });
     EXPECT_EQ(count, 4096);
     per_epochs_free(walk);
@@ -246,7 +248,7 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_several_lanes) {
     Arrays arrays(memory_, 64);
     per_replay* const replay = buffer_of(64, PER_PROPORTIONAL);
     for (int i = 0; i < 3; ++i) ASSERT_EQ(arrays.add(replay, 1), PER_OK) << per_last_error();
-    expect("buffer: add of a step of 64 lanes", {1, 5, 24, 4, 73, 221560, 700}, [&] { return arrays.add(replay, 1); });
+    expect("buffer: add of a step of 64 lanes", {1, 5, 28, 4, 73, 221560, 655}, [&] { return arrays.add(replay, 1); });
     per_replay_free(replay);
 }
 
@@ -254,7 +256,7 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_many_lanes) {
     Arrays arrays(memory_, 4096);
     per_replay* const replay = buffer_of(4096, PER_PROPORTIONAL);
     for (int i = 0; i < 3; ++i) ASSERT_EQ(arrays.add(replay, 1), PER_OK) << per_last_error();
-    expect("buffer: add of a step of 4096 lanes", {3, 10, 36, 8, 512, 18012024, 1580},
+    expect("buffer: add of a step of 4096 lanes", {3, 10, 34, 8, 512, 17827704, 1497},
            [&] { return arrays.add(replay, 1); });
     per_replay_free(replay);
 }
@@ -264,7 +266,7 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_ranks) {
     per_replay* const replay = buffer_of(1, PER_RANK);
     ASSERT_EQ(arrays.add(replay, 2048), PER_OK) << per_last_error();
     ASSERT_EQ(arrays.sample(replay, 256), PER_OK) << per_last_error();
-    expect("buffer: sample of 256 by rank", {2, 7, 25, 5, 32, 1749220, 1040},
+    expect("buffer: sample of 256 by rank", {2, 7, 23, 5, 32, 1805028, 1003},
            [&] { return arrays.sample(replay, 256); });
     per_replay_free(replay);
 }
