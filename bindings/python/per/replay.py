@@ -68,10 +68,10 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     Parameters
     ----------
     capacity : int
-        Total rows, rounded up to a multiple of n_envs. A step takes one row; the final observation of an episode takes
-        another. In a full lane, at least rows - 1 - E - (n_step - 1) - (frame_stack - 1) transitions are live, where E
-        is the number of episodes that ended in it. capacity_for() returns the capacity for a number of live
-        transitions.
+        Total rows, rounded up to a multiple of n_envs; capacity_for() returns the capacity for a number of live
+        transitions. A step takes one row; the final observation of an episode takes another. In a full lane, at least
+        rows - 1 - E - (n_step - 1) - (frame_stack - 1) transitions are live, where E is the number of episodes that
+        ended in it.
     fields : Mapping[str, Field]
         Name and Field of each array stored beside reward, terminated and truncated. At least one must be an
         observation. A field with a default may be left out when steps are added. A name is any text of up to 255 bytes
