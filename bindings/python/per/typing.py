@@ -136,7 +136,7 @@ class SupportsWrite(Protocol):
 class SupportsRead(Protocol):
     """A binary file object to read from."""
 
-    def read(self, size: int, /) -> Any:
+    def read(self, size: int, /) -> bytes:
         """Returns up to that many bytes."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 from typing import Any
 
 import gymnasium
@@ -223,6 +224,7 @@ def wrong(buffer: per.ReplayBuffer, named: per.ReplayBuffer[npt.NDArray[np.float
     per.SumTree(4).find("a")  # error
     per.SumTree(4).find(0.5).square()  # error
     per.Field(4, str)  # error
+    per.ReplayBuffer.load(io.StringIO())  # error
     print(named.sample(4)["reward"].square())  # error
     print(named.get_units([0]).batch.reward.square())  # error
     ragged: per.Ragged[torch.Tensor] = per.Ragged(np.ones(2), [0, 2])  # error
