@@ -132,7 +132,7 @@ static void law_in_versions(void) {
     per_replay_free(replay);
 }
 
-/* The same with rows of final observations in between, which have no version of their own; alpha changes often. */
+/* The same across episodes. Their final observations take rows without a version of their own. Alpha changes often. */
 static void law_in_versions_across_episodes(void) {
     enum { MOST = 40 };
     per_replay_options options = fresh_options(1, 2, -1, PER_AGE_VERSIONS);
