@@ -535,7 +535,8 @@ void check_critics(const per_priorities& given, const per_replay_options& buffer
     constexpr int64_t max_critics_as_ids = 16;
     if (buffer.sequence_length == 0 && given.n_critics == given.count && given.count > max_critics_as_ids)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "td_errors are those of %" PRId64 " critics for as many ids: probably [n] minus [n, 1], which "
+                    "td_errors are those of %" PRId64
+                    " critics for as many ids: probably [n] minus [n, 1], which "
                     "broadcasts to [n, n]; drop the axis of 1",
                     given.n_critics);
 }
