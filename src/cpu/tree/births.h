@@ -25,16 +25,28 @@ class Births {
     }
     // The same for n slots. The result refers to `slots` or to `scratch` [n].
     GivenBirths of_slots(int64_t n, const int64_t* slots, int64_t* scratch) const {
-        if (versions_.first != nullptr) {
-            for (int64_t i = 0; i < n; ++i) scratch[i] = versions_[slots[i]];
+        // Local copies, which the compiler knows not to change when `scratch` does.
+        const Ring ring = ring_;
+        const Column<const int32_t> versions = versions_;
+        if (versions.first != nullptr) {
+            for (int64_t i = 0; i < n; ++i) scratch[i] = versions[slots[i]];
             return {scratch};
         }
-        if (ring_.n_envs == 1 && turn_of(0).head <= max_birth) {
+        if (ring.n_envs == 1 && turn_of(0).head <= max_birth) {
             const Turn& turn = turn_of(0);
             return {slots, turn.latest, turn.offsets[0], turn.offsets[1]};
         }
-        for (int64_t i = 0; i < n; ++i)
-            scratch[i] = birth_of_row(row_in(turn_of(ring_.env_of_slot(slots[i])), slots[i]));
+        int64_t latest_head = max_birth + 1;
+        if (ring.n_envs <= n) {  // else asking all lanes would take longer
+            latest_head = 0;
+            for (int64_t env = 0; env < ring.n_envs; ++env) latest_head = std::max(latest_head, turn_of(env).head);
+        }
+        const Turn* const turns = turns_.data();
+        if (latest_head <= max_birth)
+            for (int64_t i = 0; i < n; ++i) scratch[i] = row_in(turns[ring.env_of_slot(slots[i])], slots[i]);
+        else
+            for (int64_t i = 0; i < n; ++i)
+                scratch[i] = birth_of_row(row_in(turn_of(ring.env_of_slot(slots[i])), slots[i]));
         return {scratch};
     }
     // The same for slots first .. first + n - 1, as runs: calls visit(n, birth, step) for rows whose births are
