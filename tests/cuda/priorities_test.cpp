@@ -71,6 +71,22 @@ TEST(DevicePriorities, of_many_rows_that_come_to_an_empty_buffer_at_once) {
     }
 }
 
+// Up to 1024 TD errors take one block of as many threads, if the device is fast at float64; else a block for each 256,
+// as long as there are multiprocessors for it.
+TEST(DevicePriorities, of_updates_by_one_block_and_by_several) {
+    for (const int ratio : {2, 64}) {
+        simulator::options().float64_ratio = ratio;
+        PriorityTwin twin(options_of(1500, 1), 1);
+        twin.add(1500);
+        for (const int64_t count : {255, 256, 257, 511, 767, 768, 769, 1023, 1024, 1025}) {
+            twin.update_by_td_errors(count);
+            twin.expect_equal();
+            ASSERT_FALSE(testing::Test::HasFailure()) << count << " TD errors, ratio " << ratio;
+        }
+        simulator::options().float64_ratio = 2;
+    }
+}
+
 TEST(DevicePriorities, of_more_nodes_than_a_block_has_threads) {
     run(options_of(37 * 250, 37), 6);
 }

@@ -51,6 +51,9 @@ class PriorityTwin {
     }
     ~PriorityTwin() { simulator::options().seed = seed_; }
 
+    // Updates by this many TD errors of one critic.
+    void update_by_td_errors(int64_t count) { update_by_td_errors(any_ids(count), 1); }
+
     void random_call() {
         switch (numbers_() % 12) {
             case 0:
@@ -75,7 +78,7 @@ class PriorityTwin {
                 update_by_priorities();
                 break;
             case 8:
-                update_by_td_errors();
+                update_by_td_errors(any_ids(), 1 + below(3));
                 break;
             default:
                 add(numbers_() % 6 == 0 ? 1 + below(2 * options_.capacity / options_.n_envs) : 1 + below(3));
@@ -215,14 +218,12 @@ class PriorityTwin {
         update_to(ids, priorities);
     }
 
-    void update_by_td_errors() {
-        const std::vector<int64_t> ids = any_ids();
+    void update_by_td_errors(const std::vector<int64_t>& ids, int64_t n_critics) {
         const SequenceRules& sequence = cpu_.rules.sequence;
         const bool has_sequences = options_.sequence_length > 0;
         const int64_t n_left_out = has_sequences && numbers_() % 2 == 0 ? sequence.burn_in : 0;
         const auto left_out = static_cast<std::size_t>(n_left_out);
         const std::size_t steps = has_sequences ? static_cast<std::size_t>(sequence.steps) - left_out : 1;
-        const int64_t n_critics = 1 + below(3);
         const std::size_t stride = ids.size() * steps;
         std::vector<float> errors;
         for (std::size_t i = 0; i < stride * static_cast<std::size_t>(n_critics); ++i)
@@ -328,7 +329,10 @@ class PriorityTwin {
     // Ids of live, pending and overwritten rows, some of them repeated, and ids that were never issued.
     std::vector<int64_t> any_ids() {
         const bool is_long = numbers_() % 5 == 0;
-        std::vector<int64_t> ids(static_cast<std::size_t>(is_long ? below(4 * options_.capacity) : below(20)));
+        return any_ids(is_long ? below(4 * options_.capacity) : below(20));
+    }
+    std::vector<int64_t> any_ids(int64_t count) {
+        std::vector<int64_t> ids(static_cast<std::size_t>(count));
         for (int64_t& id : ids) {
             const int64_t env = below(options_.n_envs);
             const int64_t head = cpu_.lane(env).head;

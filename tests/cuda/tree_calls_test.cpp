@@ -256,13 +256,13 @@ TEST_F(CudaTreeCalls, a_context_with_fewer_multiprocessors_than_the_device_gets_
 TEST_F(CudaTreeCalls, a_block_gives_up_and_no_block_waits_where_one_has) {
     if (test::is_short) GTEST_SKIP() << "ThreadSanitizer takes too long";
     static cuda::Meeting meeting;
-    meeting = {0, 0};
+    meeting = {0};
     uint64_t n_polls = 0;
     const auto meet_alone = [&] {
         n_polls = 0;
         simulator::meanwhile = [&] { ++n_polls; };
         cuda::launch_together(
-            stream_, 2,
+            stream_, {2},
             +[](int) {
                 if (blockIdx.x == 0) cuda::meet(meeting, [] {});
             },
@@ -275,6 +275,28 @@ TEST_F(CudaTreeCalls, a_block_gives_up_and_no_block_waits_where_one_has) {
     EXPECT_TRUE(meeting.is_broken());
     meet_alone();
     EXPECT_LT(n_polls, 10u);
+    EXPECT_TRUE(meeting.is_broken());
+}
+
+// While the last block of a grid ends a meeting, a block of another grid ends it, too. Both subtract their blocks, so
+// that the number becomes negative, which clears the mark.
+TEST_F(CudaTreeCalls, a_broken_meeting_stays_broken) {
+    simulator::options().seed = 0;
+    static cuda::Meeting meeting;
+    meeting = {cuda::Meeting::broken};
+    simulator::meanwhile = [&] {
+        simulator::meanwhile = nullptr;
+        cuda::launch_together(
+            nullptr, {3},
+            +[](int) {
+                if (blockIdx.x == 0) cuda::meet(meeting);
+            },
+            0);
+    };
+    cuda::launch_together(
+        stream_, {2}, +[](int) { cuda::meet(meeting, [] { simulator::wait_for_others(); }); }, 0);
+    cudaStreamSynchronize(stream_);
+    EXPECT_EQ(simulator::meanwhile, nullptr);
     EXPECT_TRUE(meeting.is_broken());
 }
 
@@ -295,12 +317,12 @@ TEST_F(CudaTreeCalls, a_graph_launched_beside_a_call_ends_and_is_reported_from_t
 
     uint64_t n_polls = 0;
     simulator::meanwhile = [&] {
-        if (++n_polls != 10) return;  // by then a block of the call has started
+        ++n_polls;
         simulator::meanwhile = nullptr;
         graph.launch(other);
     };
     update();
-    EXPECT_EQ(n_polls, 10u);
+    EXPECT_EQ(n_polls, 1u);  // a block of the call was waiting
     for (int i = 0; i < 2; ++i) {
         expect_report(PER_ERROR_INVALID_ARGUMENT, tree, "launches of CUDA graphs must be ordered");
         EXPECT_EQ(status_of([&] { tree.mass(); }, "can only be freed"), PER_ERROR_INVALID_ARGUMENT);

@@ -54,7 +54,7 @@ class BothTrees {
             case 1:
             case 2:
             case 3:
-                update(numbers_() % 4 == 0 ? numbers_() % 300 : 1 + numbers_() % 40);
+                update(any_count());
                 break;
             case 4:
                 if (numbers_() % 6 == 0) reset();
@@ -241,6 +241,11 @@ class BothTrees {
     }
 
     cudaStream_t any_stream() { return streams_[numbers_() % 3]; }
+    // Mostly few. 256 entries have one block of 256 threads, 1024 one of 1024, more several.
+    std::size_t any_count() {
+        const uint64_t kind = numbers_() % 32;
+        return kind == 0 ? 1000 + numbers_() % 300 : kind < 8 ? numbers_() % 300 : 1 + numbers_() % 40;
+    }
     int64_t any_index() { return static_cast<int64_t>(numbers_() % static_cast<uint64_t>(capacity_)); }
 
     // Mostly of one magnitude, which changes occasionally, with zeros and extremes.

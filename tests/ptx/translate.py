@@ -51,6 +51,7 @@ ROUNDING = {"rn", "approx"}
 
 SPACES = ("global", "shared", "param")
 ATOMICS = ("add", "exch", "max", "min", "and", "or", "cas")
+ORDERS = ("relaxed", "acquire", "release", "acq_rel")
 
 
 class Unknown(Exception):
@@ -413,7 +414,9 @@ class Translator:
         space = next((word for word in words if word in SPACES), "generic")
         (what,) = (word for word in words if word in ATOMICS)
         left = [word for word in words if word not in (space, what, "gpu")]
-        order = {(): "relaxed", ("relaxed",): "relaxed", ("acq_rel",): "acq_rel"}[tuple(left)]
+        (order,) = left or ["relaxed"]
+        if order not in ORDERS:
+            raise Unknown("order")
         values = ", ".join(self.read(operand, type_name) for operand in operands[2:])
         memory = self.memory(space, operands[1], int(type_name[1:]) // 8)
         return self.write(

@@ -198,11 +198,19 @@ T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> val
 }
 
 // The atomics that also order other memory.
-enum { __NV_ATOMIC_ACQ_REL = __ATOMIC_ACQ_REL, __NV_ATOMIC_ACQUIRE = __ATOMIC_ACQUIRE };
+enum {
+    __NV_ATOMIC_ACQ_REL = __ATOMIC_ACQ_REL,
+    __NV_ATOMIC_ACQUIRE = __ATOMIC_ACQUIRE,
+    __NV_ATOMIC_RELEASE = __ATOMIC_RELEASE
+};
 enum { __NV_THREAD_SCOPE_DEVICE };
 template <class T>
 T __nv_atomic_fetch_add(T* at, std::type_identity_t<T> value, int order, int) {
     return __atomic_fetch_add(at, value, order);
+}
+template <class T>
+T __nv_atomic_exchange_n(T* at, std::type_identity_t<T> value, int order, int) {
+    return __atomic_exchange_n(at, value, order);
 }
 // A thread that reads this way waits for another block.
 template <class T>
@@ -272,6 +280,7 @@ enum cudaDeviceAttr {
     cudaDevAttrL2CacheSize = 38,
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrSingleToDoublePrecisionPerfRatio = 87,
     cudaDevAttrPageableMemoryAccess = 88,
     cudaDevAttrCanUseHostPointerForRegisteredMem = 91
 };

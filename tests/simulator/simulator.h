@@ -14,6 +14,7 @@ struct Options {
     int driver_version;         // as cudaDriverGetVersion() returns it; 0: no driver
     int compute_capability;     // 10 * major + minor
     int n_multiprocessors;      // few, since all threads of a cooperative launch are resident
+    int float64_ratio;          // the attribute: units for float32 for each one for float64
     int green_multiprocessors;  // multiprocessors of the current context and of streams' contexts, if not 0
     bool has_host_memory;       // if false, memory that was not allocated here counts as device memory
     bool reads_pageable;        // the attribute: the device can access pageable memory

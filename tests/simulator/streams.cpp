@@ -114,6 +114,7 @@ Options options_of_environment() {
             .driver_version = CUDART_VERSION,
             .compute_capability = architecture,
             .n_multiprocessors = 3,
+            .float64_ratio = 2,
             .green_multiprocessors = 0,
             .has_host_memory = false,
             .reads_pageable = false,
@@ -662,6 +663,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     const Options& options = machine().options;
     *value = attribute == cudaDevAttrL2CacheSize                         ? 1 << 20
              : attribute == cudaDevAttrMultiProcessorCount               ? options.n_multiprocessors
+             : attribute == cudaDevAttrSingleToDoublePrecisionPerfRatio  ? options.float64_ratio
              : attribute == cudaDevAttrPageableMemoryAccess              ? options.reads_pageable
              : attribute == cudaDevAttrCanUseHostPointerForRegisteredMem ? options.reaches_registered
              : attribute == cudaDevAttrComputeCapabilityMajor            ? options.compute_capability / 10

@@ -90,10 +90,9 @@ __device__ __forceinline__ void write_waiting_priorities(const DeviceReplay& rep
 
 // ---------------------------------------------------------------------------------------------------- adding steps
 
-template <class Top>
 struct AtOnceShared {
-    LaneSums<Top> sums;
-    ChangeShared<Top> change;
+    LaneSums<TopChanges> sums;
+    TopChanges top;
 };
 
 // Warps mostly wait for memory, so it helps if two blocks run on a multiprocessor at the same time. On sm_80 and sm_90
@@ -123,17 +122,17 @@ __global__ void __launch_bounds__(n_threads, 1)
 __global__ void __launch_bounds__(n_threads, 1)
     add_at_once_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                        const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool rebuilds) {
-    PER_SHARED(AtOnceShared<TopChanges>, shared);
-    clear(shared.change.top);
+    PER_SHARED(AtOnceShared, shared);
+    clear(shared.top);
     add_lanes(replay, steps, scratch, ids_out, shared.sums);
     meet(replay.priorities.tree.state->meeting, [&] { apply_pending(*replay.state); });
     // Copies of frames go to threads from the last one down, changes of leaves from the first one up: few threads get
     // both.
     const GridSpan span = grid_span();
     copy_frames(replay, steps, scratch, {span.step - 1 - span.first, span.step});
-    if (steps.length > 1) return change_leaves_by_steps(replay, steps, scratch, shared.change);
+    if (steps.length > 1) return change_leaves_by_steps(replay, steps, scratch, shared.top);
     const ChangedLanes<LanesOfSteps> lanes = {{steps}, steps.length};
-    change_leaves(replay, lanes, shared.change, rebuilds);
+    change_leaves(replay, lanes, shared.top, rebuilds);
     lanes.end(replay);
 }
 
@@ -141,19 +140,20 @@ __global__ void __launch_bounds__(n_threads, 1)
 __global__ void __launch_bounds__(n_threads, 1)
     add_plain_kernel(const __grid_constant__ PlainReplay replay, const __grid_constant__ PlainSteps steps,
                      const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool rebuilds) {
-    PER_SHARED(AtOnceShared<NoTopChanges>, shared);
+    PER_SHARED(LaneSums<NoTopChanges>, sums);
+    PER_ASSUME(blockDim.x == n_threads);
     const DeviceTree& tree = replay.priorities.tree;
-    add_lanes(replay, steps, scratch, ids_out, shared.sums);
+    add_lanes(replay, steps, scratch, ids_out, sums);
     meet(tree.state->meeting, [&] { finish_change(tree); });
     copy_frames(replay, steps, scratch, grid_span());
-    rebuild(tree, shared.change.row, rebuilds);
+    rebuild(tree, rebuilds);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
     change_steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                         const __grid_constant__ StepScratch scratch) {
-    PER_SHARED(ChangeShared<TopChanges>, shared);
-    change_leaves_by_steps(replay, steps, scratch, shared);
+    PER_SHARED(TopChanges, top);
+    change_leaves_by_steps(replay, steps, scratch, top);
 }
 
 // ---------------------------------------------------------------------------------------------- other changes of lanes
@@ -279,8 +279,7 @@ int64_t threads_at_once(const GivenSteps& steps) {
 // The lanes of the plain case, each of which adds to the sum of all changes.
 constexpr int64_t max_plain_lanes = 256;
 
-// Whether add_plain_kernel() can add these steps. For a step of one lane it executes 631 different instructions, and
-// add_at_once_kernel() twice as many.
+// Whether add_plain_kernel() can add these steps, with half of the instructions of add_at_once_kernel().
 bool is_plain(const GivenSteps& steps, int64_t n_fields) {
     return steps.length == 1 && steps.n_lanes <= max_plain_lanes && steps.env_ids == nullptr && !steps.has_mask() &&
            !steps.has_next_mask() && !steps.has_priorities() && !steps.has_casts && n_fields <= max_fields_by_value &&
@@ -293,15 +292,16 @@ bool can_add_at_once(const DeviceReplay& replay, const GivenSteps& steps) {
     const DeviceTree& tree = replay.priorities.tree;
     const int64_t n_blocks = blocks_for(threads_at_once(steps));
     return !steps.rows_wait() && steps.length <= warp_size && n_blocks <= tree.max_blocks &&
-           (steps.length == 1 || rebuilds_itself(tree, n_blocks));
+           (steps.length == 1 || rebuilds_itself(tree, {n_blocks}));
 }
 
 void queue_add_at_once(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
                        int64_t* ids_out, cudaStream_t stream) {
+    const Grid grid = grid_of_change(replay.priorities.tree, threads_at_once(steps));
     if (is_plain(replay) && is_plain(steps, replay.n_fields))
-        queue_change(replay, threads_at_once(steps), stream, add_plain_kernel, steps, scratch, ids_out);
+        queue_change(replay, grid, stream, add_plain_kernel, steps, scratch, ids_out);
     else
-        queue_change(replay, threads_at_once(steps), stream, add_at_once_kernel, steps, scratch, ids_out);
+        queue_change(replay, grid, stream, add_at_once_kernel, steps, scratch, ids_out);
 }
 
 void queue_add(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch, int64_t* ids_out,
@@ -317,8 +317,8 @@ void queue_change_of_steps(const DeviceReplay& replay, const GivenSteps& steps, 
     const DeviceTree& tree = replay.priorities.tree;
     const int64_t n_blocks = blocks_for(steps.n_lanes * steps.length, n_threads, tree.max_blocks);
     // The kernel may have to rebuild the tree between two steps. For a large tree that takes the whole device.
-    launch_together(stream, rebuilds_itself(tree, n_blocks) ? n_blocks : tree.max_blocks, change_steps_kernel, replay,
-                    steps, scratch);
+    launch_together(stream, {rebuilds_itself(tree, {n_blocks}) ? n_blocks : tree.max_blocks}, change_steps_kernel,
+                    replay, steps, scratch);
 }
 
 void queue_cut(const DeviceReplay& replay, const LaneList& lanes, cudaStream_t stream) {

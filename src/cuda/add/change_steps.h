@@ -63,7 +63,7 @@ struct SlotsOfSteps {
 // The whole change. Call it in a kernel of launch_together(). If that kernel also changes the lanes, its blocks must
 // meet() in between.
 PER_OUT_OF_LINE void change_leaves_by_steps(const DeviceReplay& replay, const GivenSteps& steps,
-                                            const StepScratch& scratch, ChangeShared<TopChanges>& shared) {
+                                            const StepScratch& scratch, TopChanges& top) {
     const DevicePriorities& priorities = replay.priorities;
     Meeting& meeting = priorities.tree.state->meeting;
     ChangeBounds& bounds = scratch.facts->bounds;
@@ -79,12 +79,12 @@ PER_OUT_OF_LINE void change_leaves_by_steps(const DeviceReplay& replay, const Gi
             slots.range.end = slots.range.first + n / 2;
         }
         if (rebases) rebase_if_due(replay);
-        clear(shared.top);
+        clear(top);
         __syncthreads();
-        write_change(replay, slots, shared.top);
+        write_change(replay, slots, top);
         meet(meeting, [&] { finish_change_of(replay); });
-        rebuild(priorities.tree, shared.row);
-        if (has_ranks(priorities)) rebuild(priorities.ranks.tree, shared.row);
+        rebuild(priorities.tree);
+        if (has_ranks(priorities)) rebuild(priorities.ranks.tree);
         const int64_t most = 4 * (slots.range.end - slots.range.first);
         const int64_t n_left = steps.length - slots.range.end;
         slots.range = {slots.range.end, slots.range.end + (n_left < most ? n_left : most)};

@@ -79,15 +79,15 @@ __global__ void __launch_bounds__(n_threads, 1)
 __global__ void __launch_bounds__(n_threads, 1)
     use_up_draws_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                         const __grid_constant__ DrawPlan plan, bool rebuilds) {
-    PER_SHARED(ChangeShared<TopChanges>, shared);
-    clear(shared.top);
+    PER_SHARED(TopChanges, top);
+    clear(top);
     __syncthreads();
     const bool is_drawn = can_draw(replay, memory, plan);
     const int64_t n = is_drawn ? plan.rows.n : 0;
     use_up(replay, memory, n);
     // Several rows share a word of live bits, from which other blocks may still have to erase rows.
     meet(replay.priorities.tree.state->meeting);
-    change_leaves(replay, UsedUpSlots{memory, n}, shared, rebuilds);
+    change_leaves(replay, UsedUpSlots{memory, n}, top, rebuilds);
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < plan.rows.n; i += span.step)
         write_times_sampled(replay, plan.rows.batch, i, drawn_slot(memory, is_drawn, i));
@@ -98,9 +98,10 @@ __global__ void __launch_bounds__(n_threads, 1)
 void queue_count_draws(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                        cudaStream_t stream) {
     if (replay.max_times_sampled != 0)
-        return queue_change(replay, plan.rows.n, stream, use_up_draws_kernel, memory, plan);
-    launch_together(stream, blocks_for(plan.n_rows(), n_threads, replay.priorities.tree.max_blocks), count_draws_kernel,
-                    replay, memory, plan);
+        return queue_change(replay, grid_of_change(replay.priorities.tree, plan.rows.n), stream, use_up_draws_kernel,
+                            memory, plan);
+    launch_together(stream, {blocks_for(plan.n_rows(), n_threads, replay.priorities.tree.max_blocks)},
+                    count_draws_kernel, replay, memory, plan);
 }
 
 void load_count_kernels() {

@@ -18,7 +18,7 @@ constexpr int n_at_once = 2;
 constexpr int64_t max_weights_of_a_block = 1024;
 
 // The part of the state that a draw needs. All of it is read before any is used, and it stays valid until count_draw().
-// A block keeps it in shared memory, as registers are few.
+// In the general case a block keeps it in shared memory, as registers are few.
 struct DrawStart {
     BatchKey key;
     uint64_t mass;
@@ -148,7 +148,7 @@ PER_OUT_OF_LINE void load_live_row(const DeviceLive& live, TopRow& row) {
 template <class Plan>
 __device__ __forceinline__ void load_top_rows(const DeviceReplay& replay, const Plan& plan, const DrawStart& start,
                                               Shared& shared) {
-    if (threadIdx.x == 0) shared.start = start;
+    if (!Plan::is_plain && threadIdx.x == 0) shared.start = start;
     if (plan.is_distinct()) return __syncthreads();
     const bool is_uniform = plan.prioritization == PER_UNIFORM || plan.uniform_fraction == 1.0;
     if (!is_uniform) load_top_row(plan.tree, shared.tree_row);
@@ -161,45 +161,51 @@ PER_OUT_OF_LINE void copy_placed_row(const FrameCopies& copies, const WindowRule
     copy_small_row(copies, rules, row, i);
 }
 
-// Draws and writes the rows of this block. Returns the smallest share of those of this warp.
+// Writes row i of the batch, whose share is already stored.
 template <class Row, class Plan>
-__device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const Plan& plan,
+__device__ __forceinline__ void write_drawn_row(const DeviceReplay& replay, const DrawMemory& memory, const Plan& plan,
+                                                const FrameCopies& copies, int64_t i, const DrawnSlot& drawn) {
+    Row row;
+    const WrittenRow written = write_row(replay, plan.row_plan(), i, drawn.slot, row, [&](const Row& guess) {
+        if constexpr (Plan::is_plain)
+            copy_single_frames(copies, guess, i);
+        else if (plan.copies_rows)
+            copy_small_row(copies, plan.rows.rules, guess, i);
+    });
+    if (lane_of_thread() == 0) {
+        memory.slots[i] = drawn.slot;
+        memory.ages[i] = written.age;
+        if (plan.stores_rows) memory.rows_of<Row>()[i] = row;
+        if (plan.rows.batch.probabilities != nullptr)
+            plan.rows.batch.probabilities[i] =
+                static_cast<float>(drawn.share / law_of_draw(replay, memory, plan).total());
+    }
+    if (plan.copies_rows && !written.has_frames) copy_placed_row(copies, plan.rows.rules, row, i);
+}
+
+// Draws and writes the rows of this block. Returns the smallest share of those of this warp.
+template <class Row>
+__device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                             const FrameCopies& copies, Shared& shared) {
-    constexpr int most = Plan::is_plain ? 1 : n_at_once;
     const DrawStart& start = shared.start;
     double smallest = no_share();
     const GridSpan span = warp_span();
-    for_each_of<Plan::is_plain>({span.first, most * span.step}, plan.rows.n, [&](int64_t first) {
-        const int n = first + span.step < plan.rows.n ? most : 1;
-        DrawnSlot drawn[most] = {};
+    for (int64_t first = span.first; first < plan.rows.n; first += n_at_once * span.step) {
+        const int n = first + span.step < plan.rows.n ? n_at_once : 1;
+        DrawnSlot drawn[n_at_once] = {};
         const bool is_by_priority =
             !plan.is_distinct() && uniform_part(plan.prioritization, plan.uniform_fraction, start.mass) == 0.0;
         if (is_by_priority) draw_by_priority(plan, start, shared, first, span.step, n, drawn);
-        for (int k = 0; k < most && k < n; ++k) {
+        for (int k = 0; k < n; ++k) {
             const int64_t i = first + k * span.step;
             // Not drawn[k]: as the loop is not unrolled, an index would move the array from registers to memory.
-            const DrawnSlot of_two = k == 0 ? drawn[0] : drawn[most - 1];
-            const auto [slot, share] = is_by_priority ? of_two : draw_slot(replay, memory, plan, shared, i);
-            Row row;
-            const WrittenRow written = write_row(replay, plan.row_plan(), i, slot, row, [&](const Row& guess) {
-                if constexpr (Plan::is_plain)
-                    copy_single_frames(copies, guess, i);
-                else if (plan.copies_rows)
-                    copy_small_row(copies, plan.rows.rules, guess, i);
-            });
-            smallest = smaller(smallest, share);
-            if (lane_of_thread() == 0) {
-                memory.slots[i] = slot;
-                memory.ages[i] = written.age;
-                memory.shares[i] = share;
-                if (plan.stores_rows) memory.rows_of<Row>()[i] = row;
-                if (plan.rows.batch.probabilities != nullptr)
-                    plan.rows.batch.probabilities[i] =
-                        static_cast<float>(share / law_of_draw(replay, memory, plan).total());
-            }
-            if (plan.copies_rows && !written.has_frames) copy_placed_row(copies, plan.rows.rules, row, i);
+            DrawnSlot of_two = k == 0 ? drawn[0] : drawn[n_at_once - 1];
+            if (!is_by_priority) of_two = draw_slot(replay, memory, plan, shared, i);
+            if (lane_of_thread() == 0) memory.shares[i] = of_two.share;
+            smallest = smaller(smallest, of_two.share);
+            write_drawn_row<Row>(replay, memory, plan, copies, i, of_two);
         }
-    });
+    }
     return smallest;
 }
 
@@ -214,6 +220,29 @@ PER_OUT_OF_LINE void write_no_rows(const DrawMemory& memory, const DrawPlan& pla
         memory.rows_of<Row>()[i] = row;
         if (plan.rows.batch.probabilities != nullptr) plan.rows.batch.probabilities[i] = 0.0f;
     }
+}
+
+// The same in the plain case, where each warp draws one row at most. The whole block calls come() once its shares are
+// stored, before it writes rows: shares are all that the last block reads.
+template <class Row, class Come>
+__device__ __forceinline__ void draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const PlainDraw& plan,
+                                          const FrameCopies& copies, Shared& shared, const DrawStart& start,
+                                          bool is_drawn, const Come& come) {
+    const int64_t i = warp_span().first;
+    const bool has_one = is_drawn && i < plan.rows.n;
+    DrawnSlot drawn[1] = {};
+    if (has_one) {
+        if (start.mass != 0)
+            draw_by_priority(plan, start, shared, i, 1, 1, drawn);
+        else
+            drawn[0] = draw_slot(replay, memory, plan, shared, i);
+        if (lane_of_thread() == 0) memory.shares[i] = drawn[0].share;
+    }
+    come();
+    if (has_one)
+        write_drawn_row<Row>(replay, memory, plan, copies, i, drawn[0]);
+    else if (!is_drawn)
+        write_no_rows<Row>(memory, plan, copies);
 }
 
 // ---- weighing
@@ -293,22 +322,36 @@ __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     PER_ASSUME(blockDim.x == n_threads);
     const bool is_drawn = can_draw(replay, memory, plan);
     if (!plan.last_block_weighs && blockIdx.x == 0 && threadIdx.x == 0) memory.facts->beta = beta_of(replay, plan);
-    load_top_rows(replay, plan, start_draw(replay, plan), shared);
+    const DrawStart start = start_draw(replay, plan);
+    load_top_rows(replay, plan, start, shared);
     double smallest = no_share();
-    if (is_drawn)
-        smallest = draw_rows<Row>(replay, memory, plan, copies, shared);
-    else
-        write_no_rows<Row>(memory, plan, copies);
-    if (!plan.last_block_weighs) {
-        smallest = smallest_of_block(smallest, shared.finish.of_warp);
-        if (threadIdx.x == 0) memory.smallest_shares[blockIdx.x] = smallest;
-        return;
+    uint32_t& n_arrived = memory.facts->n_arrived;
+    uint32_t n_before = 0;  // blocks that have arrived before this one; known to thread 0
+    const auto come = [&] {
+        __syncthreads();
+        if (threadIdx.x == 0) n_before = Plan::is_plain ? begin_arrival(&n_arrived) : arrive(&n_arrived);
+    };
+    if constexpr (Plan::is_plain) {
+        draw_rows<Row>(replay, memory, plan, copies, shared, start, is_drawn, come);
+    } else {
+        if (is_drawn)
+            smallest = draw_rows<Row>(replay, memory, plan, copies, shared);
+        else
+            write_no_rows<Row>(memory, plan, copies);
+        if (!plan.last_block_weighs) {
+            smallest = smallest_of_block(smallest, shared.finish.of_warp);
+            if (threadIdx.x == 0) memory.smallest_shares[blockIdx.x] = smallest;
+            return;
+        }
+        come();
+    }
+    if (threadIdx.x == 0) {
+        shared.is_last = n_before == gridDim.x - 1;
+        if (shared.is_last && Plan::is_plain) end_arrival(&n_arrived);
+        if (shared.is_last && !Plan::is_plain) n_arrived = 0;
     }
     __syncthreads();
-    if (threadIdx.x == 0) shared.is_last = arrive(&memory.facts->n_arrived) == gridDim.x - 1;
-    __syncthreads();
     if (!shared.is_last) return;
-    if (threadIdx.x == 0) memory.facts->n_arrived = 0;
     finish_draw(replay, memory, plan, beta_of(replay, plan), is_drawn, 0, {threadIdx.x, n_threads}, true,
                 shared.finish);
 }
@@ -329,8 +372,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     copy_rows(copies, plan.rules, memory.rows_of<Row>(), plan.n);
 }
 
-// Whether the kernel of PlainDraw can make this draw. For 256 rows it executes 696 different instructions, and that of
-// DrawPlan more than half as many again.
+// Whether the kernel of PlainDraw can make this draw, with two thirds of the instructions.
 bool is_plain(const DeviceReplay& replay, const DrawPlan& plan, const FrameCopies& copies, int64_t n_draw_blocks) {
     const RowPlan& rows = plan.rows;
     return !replay.has_sequences && plan.n_newest == 0 && plan.prioritization == PER_PROPORTIONAL &&

@@ -80,11 +80,10 @@ __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     smallest = smallest_of_block(smallest, shared.of_warp);
     if (threadIdx.x == 0) tree.smallest_masses[blockIdx.x] = smallest;
     if (!last_block_weighs) return;
-    uint32_t& n_arrived = tree.state->meeting.n_arrived;
-    if (threadIdx.x == 0) shared.is_last = arrive(&n_arrived) == gridDim.x - 1;
+    if (threadIdx.x == 0) shared.is_last = arrive(&tree.state->n_arrived) == gridDim.x - 1;
     __syncthreads();
     if (!shared.is_last) return;
-    if (threadIdx.x == 0) n_arrived = 0;
+    if (threadIdx.x == 0) tree.state->n_arrived = 0;
     weigh(tree, gridDim.x, sample, {threadIdx.x, n_threads}, true, shared.of_warp);
 }
 

@@ -227,32 +227,29 @@ __device__ __forceinline__ void finish_change_of(const Replay& replay) {
     if (replay.keeps_ranks()) finish_change_of_ranks(replay.priorities.ranks);
 }
 
-// The whole change. Call it in a kernel of launch_together(), after clear(shared.top) and a barrier of the block.
+// The whole change. Call it in a kernel of launch_together(), after clear(top) and a barrier of the block.
 template <class Replay, class Slots, class Top>
-__device__ __forceinline__ void change_leaves(const Replay& replay, const Slots& slots, ChangeShared<Top>& shared,
-                                              bool rebuilds) {
+__device__ __forceinline__ void change_leaves(const Replay& replay, const Slots& slots, Top& top, bool rebuilds) {
     const DevicePriorities& priorities = replay.priorities;
     Meeting& meeting = priorities.tree.state->meeting;
     if (replay.decays) rebase_if_due(replay);
-    write_change(replay, slots, shared.top);
+    write_change(replay, slots, top);
     for (int level = 0; level < replay.levels_of_maxima(); ++level) {
         meet(meeting);
         refresh_maxima(replay, slots, level);
     }
     meet(meeting, [&] { finish_change_of<Slots::is_one_each>(replay); });
-    rebuild(priorities.tree, shared.row, rebuilds);
-    if (replay.keeps_ranks()) rebuild(priorities.ranks.tree, shared.row, rebuilds);
+    rebuild(priorities.tree, rebuilds);
+    if (replay.keeps_ranks()) rebuild(priorities.ranks.tree, rebuilds);
 }
 
-// Queues a kernel that calls change_leaves(), for n units of work. Its arguments are the buffer, `arguments`, and
-// `rebuilds`.
+// Queues a kernel that calls change_leaves(). Its arguments are the buffer, `arguments`, and `rebuilds`.
 template <class... Parameters, class... Arguments>
-void queue_change(const DeviceReplay& replay, int64_t n, cudaStream_t stream, void (*kernel)(Parameters...),
+void queue_change(const DeviceReplay& replay, const Grid& grid, cudaStream_t stream, void (*kernel)(Parameters...),
                   const Arguments&... arguments) {
     const DevicePriorities& priorities = replay.priorities;
-    const int64_t n_blocks = blocks_for(n, n_threads, priorities.tree.max_blocks);
-    const bool rebuilds = rebuilds_itself(priorities.tree, n_blocks);
-    launch_together(stream, n_blocks, kernel, replay, arguments..., rebuilds);
+    const bool rebuilds = rebuilds_itself(priorities.tree, grid);
+    launch_together(stream, grid, kernel, replay, arguments..., rebuilds);
     if (!rebuilds) queue_rebuild(priorities.tree, priorities.ranks.tree, stream);
 }
 

@@ -162,25 +162,25 @@ struct ClaimedSlots {
 
 __global__ void __launch_bounds__(n_threads, 1)
     change_lanes_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes<AllLanes> lanes, bool rebuilds) {
-    PER_SHARED(ChangeShared<TopChanges>, shared);
-    clear(shared.top);
+    PER_SHARED(TopChanges, top);
+    clear(top);
     __syncthreads();
-    change_leaves(replay, lanes, shared, rebuilds);
+    change_leaves(replay, lanes, top, rebuilds);
     lanes.end(replay);
 }
 
 template <bool of_source, class Replay>
-__global__ void __launch_bounds__(n_threads, 1)
+__global__ void __launch_bounds__(Replay::is_plain ? large_block : n_threads, 1)
     update_kernel(const __grid_constant__ Replay replay, const __grid_constant__ ReplayUpdate given,
                   UpdateEntry* others, bool rebuilds) {
-    PER_SHARED(ChangeShared<typename Replay::Top>, shared);
-    clear(shared.top);
+    PER_SHARED(typename Replay::Top, top);
+    clear(top);
     using Entries = EntriesOfThread<Replay::is_plain>;
     Entries entries(grid_span().first, others);
     const uint32_t largest_bits = replay.state->largest_bits;
     claim_entries<of_source>(replay, given, entries);
     meet(replay.priorities.tree.state->meeting);
-    change_leaves(replay, ClaimedSlots<Entries>{given.count, entries, largest_bits}, shared, rebuilds);
+    change_leaves(replay, ClaimedSlots<Entries>{given.count, entries, largest_bits}, top, rebuilds);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
@@ -196,11 +196,16 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// Whether the kernel of PlainReplay can make this update. For 256 TD errors it executes 298 different instructions, and
-// that of DeviceReplay three quarters more.
-bool is_plain(const DeviceReplay& replay, const ReplayUpdate& update) {
+// Whether the kernel of PlainReplay can make this update, with little more than half of the instructions.
+bool is_plain(const DeviceReplay& replay, const ReplayUpdate& update, const Grid& grid) {
     return is_plain(replay) && update.td_errors != nullptr && update.n_critics == 1 &&
-           update.count <= std::min(few_changes, n_threads * int64_t{replay.priorities.tree.max_blocks});
+           update.count <= std::min(few_changes, grid.n_blocks * grid.block_size);
+}
+
+// With few units for float64, one block would take longer for the powers of 1024 priorities than several blocks wait for
+// each other.
+Grid plain_grid(const DeviceTree& tree, int64_t count) {
+    return tree.has_fast_float64 ? grid_of_large_block(tree, count) : grid_of_change(tree, count);
 }
 
 }  // namespace
@@ -208,18 +213,21 @@ bool is_plain(const DeviceReplay& replay, const ReplayUpdate& update) {
 void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream) {
     // A lane gets as many threads as it has changed rows, up to a whole block.
     const ChangedLanes<AllLanes> lanes = {{replay.n_envs}, std::clamp<int64_t>(rows_per_lane, 1, n_threads)};
-    queue_change(replay, replay.n_envs * lanes.threads_per_lane, stream, change_lanes_kernel, lanes);
+    queue_change(replay, grid_of_change(replay.priorities.tree, replay.n_envs * lanes.threads_per_lane), stream,
+                 change_lanes_kernel, lanes);
 }
 
 void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, UpdateEntry* entries,
                       cudaStream_t stream) {
     if (update.count == 0) return;
+    const Grid grid = grid_of_change(replay.priorities.tree, update.count);
+    const Grid of_plain = plain_grid(replay.priorities.tree, update.count);
     if (update.source_of != nullptr)
-        queue_change(replay, update.count, stream, update_kernel<true, DeviceReplay>, update, entries);
-    else if (is_plain(replay, update))
-        queue_change(replay, update.count, stream, update_kernel<false, PlainReplay>, update, entries);
+        queue_change(replay, grid, stream, update_kernel<true, DeviceReplay>, update, entries);
+    else if (is_plain(replay, update, of_plain))
+        queue_change(replay, of_plain, stream, update_kernel<false, PlainReplay>, update, entries);
     else
-        queue_change(replay, update.count, stream, update_kernel<false, DeviceReplay>, update, entries);
+        queue_change(replay, grid, stream, update_kernel<false, DeviceReplay>, update, entries);
 }
 
 void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int64_t* ids, float* priorities_out,

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     });
     write_weights(ranks);
     meet(ranks.tree.state->meeting);
-    rebuild(ranks.tree, row);
+    rebuild(ranks.tree);
 }
 
 // ---- all ranks
@@ -79,7 +79,7 @@ void queue_forget_ranks(const DeviceReplay& replay, cudaStream_t stream) {
 }
 
 void queue_take_ranks_if_due(const DeviceReplay& replay, const LeastToDraw& least, cudaStream_t stream) {
-    launch_together(stream, blocks_for(replay.capacity, n_threads, replay.priorities.tree.max_blocks),
+    launch_together(stream, {blocks_for(replay.capacity, n_threads, replay.priorities.tree.max_blocks)},
                     take_ranks_kernel, replay, least);
 }
 

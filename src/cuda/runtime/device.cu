@@ -142,6 +142,10 @@ int32_t n_multiprocessors() {
     return std::min(of_device, static_cast<int>(resource.sm.smCount));
 }
 
+bool has_fast_float64() {
+    return attribute_of_current(cudaDevAttrSingleToDoublePrecisionPerfRatio) <= 4;
+}
+
 CurrentDevice::CurrentDevice(int device) {
     if (current_device() == device) return;
     check_driver(driver().push(primary_context(device)), "choosing the device");

@@ -28,6 +28,9 @@ int current_device();
 // MPS, may have fewer than the device.
 int32_t n_multiprocessors();
 
+// True if the current device has at least a quarter as many units for float64 as for float32.
+bool has_fast_float64();
+
 // Makes a device current as long as the object lives, and then restores the previous one. It uses the driver's stack of
 // contexts: cudaSetDevice() creates a context on its device, which takes some 500 MB there, even if it only restores a
 // device that the thread never used.

@@ -47,6 +47,12 @@ inline constexpr int n_threads = 256;
 inline constexpr int64_t n_warps = n_threads / warp_size;
 inline constexpr int64_t max_blocks = 1024;
 
+// A grid of one dimension.
+struct Grid {
+    int64_t n_blocks;
+    int block_size = n_threads;
+};
+
 // The number of blocks for n units of work, at least one; a block does n_each at a time.
 inline int64_t blocks_for(int64_t n, int64_t n_each = n_threads, int64_t most = max_blocks) {
     const int64_t n_blocks = (n + n_each - 1) / n_each;
@@ -135,38 +141,60 @@ __device__ __forceinline__ uint32_t arrive(uint32_t* n_arrived, uint32_t n = 1) 
     return __nv_atomic_fetch_add(n_arrived, n, __NV_ATOMIC_ACQ_REL, __NV_THREAD_SCOPE_DEVICE);
 }
 
-// A barrier for the blocks of a grid. If two grids use it at the same time, such as a graph launched beside a call of
-// the same handle, they count each other's blocks, and some would wait forever. So a block gives up after PER_MAX_POLLS
-// and marks the meeting as broken: no block waits there from then on, the content of the handle is undefined, and
-// require_ordered() throws.
-struct Meeting {
-    uint32_t n_arrived;  // blocks; 0 where none waits
-    uint32_t ended;      // twice the number of meetings that ended, modulo 2^32; plus 1 once a block has waited in vain
+// The same in two parts, between which the caller can do other work: the second is for the last to arrive, which can
+// then read what the others had written. It resets the number.
+__device__ __forceinline__ uint32_t begin_arrival(uint32_t* n_arrived) {
+    return __nv_atomic_fetch_add(n_arrived, 1, __NV_ATOMIC_RELEASE, __NV_THREAD_SCOPE_DEVICE);
+}
+__device__ __forceinline__ void end_arrival(uint32_t* n_arrived) {
+    static_cast<void>(__nv_atomic_exchange_n(n_arrived, 0u, __NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_DEVICE));
+}
 
-    PER_HOST_DEVICE bool is_broken() const { return (ended & 1) != 0; }
+// A barrier for the blocks of a grid. If two grids use it at the same time, such as a graph launched beside a call of
+// the same handle, they count each other's blocks, and some would wait forever. So a block that counts too many, or has
+// waited for PER_MAX_POLLS, marks the meeting as broken: no block waits there from then on, the content of the handle is
+// undefined, and require_ordered() throws.
+struct Meeting {
+    static constexpr uint32_t turn = 1u << 31;          // changes when a meeting ends
+    static constexpr uint32_t broken = 1u << 30;        // stays set
+    static constexpr uint32_t n_arrived = broken - 1u;  // blocks; 0 where none waits
+
+    uint32_t bits;
+
+    PER_HOST_DEVICE bool is_broken() const { return (bits & broken) != 0; }
 };
+
+// A block arrives, and waits until the meeting has ended. Returns true at once to the last block, which then ends it.
+// Both functions are out of line, as a block that is alone needs neither.
+PER_OUT_OF_LINE bool is_last_to_arrive(Meeting& meeting) {
+    const uint32_t before = arrive(&meeting.bits);
+    if ((before & Meeting::n_arrived) == gridDim.x - 1) return true;
+    const auto goes_on = [&] {
+        const uint32_t now = __nv_atomic_load_n(&meeting.bits, __NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_DEVICE);
+        return ((now ^ before) & (Meeting::turn | Meeting::broken)) == 0;
+    };
+    for (uint32_t n_polls = 1; (before & Meeting::broken) == 0 && goes_on(); ++n_polls)
+        if (n_polls == PER_MAX_POLLS) atomicOr(&meeting.bits, Meeting::broken);
+    return false;
+}
+
+// The last block to arrive calls it. Blocks of another grid may have changed the number, and the difference may clear
+// the bits above it: then the meeting is marked as broken once more.
+PER_OUT_OF_LINE void end_meeting(Meeting& meeting) {
+    const uint32_t before = arrive(&meeting.bits, Meeting::turn - gridDim.x);
+    if ((before & Meeting::n_arrived) != gridDim.x) atomicOr(&meeting.bits, Meeting::broken);
+}
 
 // No thread of the grid continues before all have arrived and one of them has called at_end(). Writes before the
 // meeting are visible after it. The kernel must be launched by launch_together().
 template <class AtEnd>
 __device__ __forceinline__ void meet(Meeting& meeting, const AtEnd& at_end) {
-    const auto read = [&]() -> Meeting {
-        return {0, __nv_atomic_load_n(&meeting.ended, __NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_DEVICE)};
-    };
     __syncthreads();
     if (threadIdx.x == 0) {
         const bool is_alone = gridDim.x == 1;
-        const Meeting before = is_alone ? Meeting{0, 0} : read();
-        const bool is_last = is_alone || arrive(&meeting.n_arrived) == gridDim.x - 1;
-        if (is_last) {
+        if (is_alone || is_last_to_arrive(meeting)) {
             at_end();
-            if (!is_alone) {
-                meeting.n_arrived = 0;
-                arrive(&meeting.ended, 2);
-            }
-        } else if (!before.is_broken()) {
-            for (uint32_t n_polls = 1; read().ended == before.ended; ++n_polls)
-                if (n_polls == PER_MAX_POLLS) atomicOr(&meeting.ended, 1u);
+            if (!is_alone) end_meeting(meeting);
         }
     }
     __syncthreads();
@@ -196,16 +224,16 @@ void launch(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)
     launch_with(nullptr, stream, n_blocks, n_threads, kernel, arguments...);
 }
 
-// Queues a kernel that calls meet(), with blocks of n_threads. Its blocks must all run at the same time, so there must
-// be no more of them than the device has multiprocessors.
+// Queues a kernel that calls meet(). Its blocks must all run at the same time, so there must be no more of them than the
+// device has multiprocessors.
 template <class... Parameters, class... Arguments>
-void launch_together(cudaStream_t stream, int64_t n_blocks, void (*kernel)(Parameters...),
+void launch_together(cudaStream_t stream, const Grid& grid, void (*kernel)(Parameters...),
                      const Arguments&... arguments) {
-    if (n_blocks == 1) return launch(stream, n_blocks, n_threads, kernel, arguments...);
+    if (grid.n_blocks == 1) return launch(stream, 1, grid.block_size, kernel, arguments...);
     cudaLaunchAttribute together = {};
     together.id = cudaLaunchAttributeCooperative;
     together.val.cooperative = 1;
-    launch_with(&together, stream, n_blocks, n_threads, kernel, arguments...);
+    launch_with(&together, stream, grid.n_blocks, grid.block_size, kernel, arguments...);
 }
 
 // Loads kernels now, as loading one at its first launch could synchronise.

@@ -84,9 +84,8 @@ void refuse_capture(void* stream) {
 void require_ordered(const Meeting& meeting) {
     if (meeting.is_broken())
         throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "the handle was used by several kernels at the same time, which waited for each other in vain: "
-                    "launches of CUDA graphs must be ordered with each other and with other calls. What the handle "
-                    "holds is undefined, and it can only be freed");
+                    "several kernels used the handle at the same time: launches of CUDA graphs must be ordered with "
+                    "each other and with other calls. What the handle holds is undefined, and it can only be freed");
 }
 
 StreamOrder::Call::~Call() {

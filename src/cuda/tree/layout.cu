@@ -54,6 +54,7 @@ DeviceTree lay_out_tree(int64_t capacity, Layout& layout, uint32_t* claims) {
     tree.leaves = layout.array<float>(tree.n_nodes[0]);
     tree.claims = claims != nullptr ? claims : layout.array<uint32_t>(capacity);
     tree.max_blocks = n_multiprocessors();
+    tree.has_fast_float64 = has_fast_float64();
     return tree;
 }
 

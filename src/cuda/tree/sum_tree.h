@@ -29,13 +29,14 @@ struct TreeState {
     int32_t scale;
     int32_t is_scale_fixed;  // it was set, and stays while leaves and their sum fit it
 
-    // State of the current change or rebuild; 0 between calls.
+    // State of the current change, rebuild or draw; 0 between calls, but for the meeting.
     int32_t plan;            // a ScalePlan
     uint32_t has_too_large;  // a leaf was written that is too large for the scale
     uint32_t is_scale_due;   // the change must choose a scale
     uint32_t largest_bits;   // of a leaf; bits of floats >= 0 are in the order of the floats
     WideSum sum;             // of differences of masses in a change, of masses in a rebuild
     Meeting meeting;         // of the blocks that make the change or rebuild
+    uint32_t n_arrived;      // blocks that have drawn
 
     // Since the last report.
     uint32_t n_empty_draws;
@@ -92,6 +93,7 @@ struct DeviceTree : DeviceSums {
     int64_t capacity;
     uint64_t* smallest_masses;  // [max_draw_blocks] of the current draw
     int32_t max_blocks;         // of launch_together(): one for each multiprocessor
+    bool has_fast_float64;      // of the device
 };
 
 __device__ __forceinline__ int top_level(const DeviceSums& sums) {
@@ -351,9 +353,7 @@ __device__ __forceinline__ void write_top(const DeviceSums& sums, const TopChang
 // Takes its place where few leaves change, whose atomics on the top row hardly meet: each change goes there at once.
 struct NoTopChanges {};
 
-__device__ __forceinline__ void clear(NoTopChanges&) {
-    PER_ASSUME(blockDim.x == n_threads);
-}
+__device__ __forceinline__ void clear(NoTopChanges&) {}
 __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, NoTopChanges&, int64_t leaf, uint64_t difference) {
     add_to_sums(sums, leaf, difference);
 }
@@ -365,13 +365,13 @@ struct GridSpan {
     int64_t step;
 };
 
+// Grids are so small that 32 bits are enough for the numbers of their threads.
 __device__ __forceinline__ GridSpan grid_span() {
-    return {static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, static_cast<int64_t>(gridDim.x) * blockDim.x};
+    return {blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x};
 }
 
 __device__ __forceinline__ GridSpan warp_span() {
-    const GridSpan threads = grid_span();
-    return {threads.first / warp_size, threads.step / warp_size};
+    return {(blockIdx.x * blockDim.x + threadIdx.x) / warp_size, gridDim.x * blockDim.x / warp_size};
 }
 
 // Calls visit(i) for each i < n of a thread or warp. With at_most_one the grid has as many of them as n, or more.

@@ -10,13 +10,6 @@ namespace per::cuda {
 
 // ---- a change: leaves are written and their differences added to the sums, then one thread finishes it
 
-// The shared memory of each block of a change. `Top` is TopChanges or NoTopChanges.
-template <class Top>
-struct ChangeShared {
-    Top top;
-    TopRow row;  // of a rebuild
-};
-
 // Returns the change of the mass of the leaf, modulo 2^64. Several threads may write the same leaf if all write the same
 // value. `top`: nothing, or the TopChanges of a block, or NoTopChanges.
 template <class... Top>
@@ -181,12 +174,13 @@ __device__ __forceinline__ void refresh_level(const DeviceTree& tree, int level)
                   [&](int64_t leaf) { return mass_of(tree.leaves[leaf], factor); });
 }
 
-// One block calls it.
-__device__ __forceinline__ void finish_rebuild(const DeviceTree& tree, TopRow& row) {
+// One warp calls it.
+__device__ __forceinline__ void finish_rebuild(const DeviceTree& tree) {
     TreeState& state = *tree.state;
-    load_top_row(tree, row);
-    const uint64_t total = total_of(row);
-    if (threadIdx.x != 0) return;
+    uint64_t total = 0;
+    for (int64_t i = lane_of_thread(); i < tree.n_top; i += warp_size) total += tree.top[i];
+    total = sum_of_warp(total);
+    if (lane_of_thread() != 0) return;
     state.total = total;
     state.low_water = low_water(state.total, tree.capacity);
     state.plan = plan_keep;
@@ -194,27 +188,27 @@ __device__ __forceinline__ void finish_rebuild(const DeviceTree& tree, TopRow& r
     state.sum = {0, 0};
 }
 
-// Computes all sums at the tree's scale. Call it right after a meet() of all blocks; `row` must not be in use.
-__device__ __forceinline__ void refresh_sums(const DeviceTree& tree, TopRow& row) {
+// Computes all sums at the tree's scale. Call it right after a meet() of all blocks.
+__device__ __forceinline__ void refresh_sums(const DeviceTree& tree) {
     for (int level = 1; level < tree.n_levels; ++level) {
         refresh_level(tree, level);
         meet(tree.state->meeting);
     }
-    if (blockIdx.x == 0) finish_rebuild(tree, row);
+    if (warp_span().first == 0) finish_rebuild(tree);
 }
 
 // Chooses a scale for the leaves, and computes the sums.
-PER_OUT_OF_LINE void make_anew(const DeviceTree& tree, TopRow& row) {
+PER_OUT_OF_LINE void make_anew(const DeviceTree& tree) {
     find_largest_leaf(tree);
     meet(tree.state->meeting);
     sum_leaves(tree);
     meet(tree.state->meeting, [&] { choose_scale(tree); });
-    refresh_sums(tree, row);
+    refresh_sums(tree);
 }
 
 // Carries out the plan of finish_change(), unless another launch does.
-__device__ __forceinline__ void rebuild(const DeviceTree& tree, TopRow& row, bool rebuilds = true) {
-    if (tree.state->plan != plan_keep && rebuilds) make_anew(tree, row);
+__device__ __forceinline__ void rebuild(const DeviceTree& tree, bool rebuilds = true) {
+    if (tree.state->plan != plan_keep && rebuilds) make_anew(tree);
 }
 
 }  // namespace per::cuda

@@ -31,12 +31,25 @@ void queue_fixed_scale(const DeviceTree& tree, int32_t scale, cudaStream_t strea
 // Chooses the scale for the leaves now, and again whenever they require it.
 void queue_automatic_scale(const DeviceTree& tree, cudaStream_t stream);
 
-// True if the kernel of a change, with n_blocks, also carries out the plan. A rebuild by one block takes about a
-// millisecond (estimated), but is rare. Another launch after every change, which larger trees need, would take more
-// time in total.
-inline bool rebuilds_itself(const DeviceTree& tree, int64_t n_blocks) {
-    constexpr int64_t max_leaves_of_block = 1 << 20;
-    return tree.capacity <= max_leaves_of_block * n_blocks;
+// The blocks of n units of work of a change.
+inline Grid grid_of_change(const DeviceTree& tree, int64_t n) {
+    return {blocks_for(n, n_threads, tree.max_blocks)};
+}
+
+// The threads of a large block: the most that a block can have.
+inline constexpr int large_block = 1024;
+// The same for a kernel that allows large blocks: as many units as one has threads get a single block, which waits for
+// no other.
+inline Grid grid_of_large_block(const DeviceTree& tree, int64_t n) {
+    if (n <= large_block) return {1, n <= n_threads ? n_threads : large_block};
+    return grid_of_change(tree, n);
+}
+
+// True if the kernel of a change also carries out the plan. A rebuild by one block takes about a millisecond
+// (estimated), but is rare. Another launch after every change, which larger trees need, would take more time in total.
+inline bool rebuilds_itself(const DeviceTree& tree, const Grid& grid) {
+    constexpr int64_t max_leaves_of_thread = 1 << 12;
+    return tree.capacity <= max_leaves_of_thread * grid.n_blocks * grid.block_size;
 }
 
 // Draws by any scheme but PER_WITHOUT_REPLACEMENT. A draw from an empty tree gives indices -1, priorities and weights

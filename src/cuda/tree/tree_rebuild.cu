@@ -13,9 +13,8 @@ constexpr int64_t leaves_of_block = n_threads * fan_out;
 
 __global__ void __launch_bounds__(n_threads, 1)
     rebuild_kernel(const __grid_constant__ DeviceTree tree, const __grid_constant__ DeviceTree other) {
-    PER_SHARED(TopRow, row);
-    rebuild(tree, row);
-    if (other.state != nullptr) rebuild(other, row);
+    rebuild(tree);
+    if (other.state != nullptr) rebuild(other);
 }
 
 __global__ void fix_scale_kernel(DeviceTree tree, int32_t is_fixed) {
@@ -25,19 +24,18 @@ __global__ void fix_scale_kernel(DeviceTree tree, int32_t is_fixed) {
 
 __global__ void __launch_bounds__(n_threads, 1)
     rebuild_at_kernel(const __grid_constant__ DeviceTree tree, int32_t scale, uint64_t rescales_below) {
-    PER_SHARED(TopRow, row);
     meet(tree.state->meeting, [&] {
         tree.state->scale = scale;
         tree.state->plan = plan_rebuild;
     });
-    refresh_sums(tree, row);
+    refresh_sums(tree);
     if (grid_span().first == 0) tree.state->low_water = rescales_below;
 }
 
 }  // namespace
 
 void queue_rebuild(const DeviceTree& tree, const DeviceTree& other, cudaStream_t stream) {
-    launch_together(stream, blocks_for(tree.capacity, leaves_of_block, tree.max_blocks), rebuild_kernel, tree, other);
+    launch_together(stream, {blocks_for(tree.capacity, leaves_of_block, tree.max_blocks)}, rebuild_kernel, tree, other);
 }
 
 void queue_rebuild(const DeviceTree& tree, cudaStream_t stream) {
@@ -45,8 +43,8 @@ void queue_rebuild(const DeviceTree& tree, cudaStream_t stream) {
 }
 
 void queue_rebuild_at(const DeviceTree& tree, int32_t scale, uint64_t rescales_below, cudaStream_t stream) {
-    launch_together(stream, blocks_for(tree.capacity, leaves_of_block, tree.max_blocks), rebuild_at_kernel, tree, scale,
-                    rescales_below);
+    launch_together(stream, {blocks_for(tree.capacity, leaves_of_block, tree.max_blocks)}, rebuild_at_kernel, tree,
+                    scale, rescales_below);
 }
 
 // Sets the low water mark to 0, which no total is below. So a loaded checkpoint of the tree keeps the scale, too.
