@@ -305,6 +305,17 @@ TEST(CudaTreeModel, large_updates) {
             trees.sample(PER_STRATIFIED, 64);
         }
         trees.compare();
+        for (const std::size_t count : {1023, 1024, 1025}) trees.update(count);
+        trees.compare();
+    }
+}
+
+// Updates by several blocks, whose differences are negative. A rebuild would not need them.
+TEST(CudaTreeModel, large_updates_that_keep_the_scale) {
+    BothTrees trees(5000, 1);
+    for (const float priority : {1.0f, 0.75f, 0.875f, 0.7f}) {
+        trees.set_all(priority);
+        trees.compare();
     }
 }
 
