@@ -91,29 +91,57 @@ std::string RowsById::why_dead(const RowOfId& row) const {
                   "); with on_invalid PER_INVALID_SKIP such ids are skipped");
 }
 
-// Finds the slots of rows by id; -1 for missing rows. With a single environment a comparison decides most ids. Calls
-// fetch(slot) for those of the first fetched_ahead ids whose rows exist.
-template <class Fetch>
-void RowsById::find_slots(int64_t count, const int64_t* ids, const Fetch& fetch) {
-    slots_.resize(static_cast<size_t>(count));
-    const Ring& ring = state_.ring();
-    const Lane& lane = state_.lane(0);
-    const RowRange there = ring.n_envs == 1 ? RowRange{oldest_row(lane, state_.rules), lane.head} : RowRange{0, 0};
-    const int64_t n_rows = ring.rows;
-    const int64_t row_of_slot_0 = there.end > 0 ? there.end - 1 - ring.slot(0, there.end - 1) : 0;
+RowsById::StoredRows RowsById::stored_rows(int64_t env) const {
+    const Lane& lane = state_.lane(env);
+    const RowRange rows = {oldest_row(lane, state_.rules), lane.head};
+    const int64_t latest = std::max<int64_t>(rows.end - 1, 0);
+    return {rows, state_.ring().slot(env, latest) - latest, env * state_.ring().rows};
+}
+
+// stored_of(id, k) returns the StoredRows of the id's lane and sets k to its row there, or returns NULL.
+template <class StoredOf>
+void RowsById::find_slots_by(int64_t count, const int64_t* ids, const StoredOf& stored_of) {
+    const int64_t n_rows = state_.ring().rows;
     int64_t* const slots = slots_.data();
     for (int64_t i = 0; i < count; ++i) {
         const int64_t id = read_once(ids[i]);
-        if (id >= there.first && id < there.end) [[likely]] {
-            const int64_t slot = id - row_of_slot_0;
-            slots[i] = slot + (n_rows & -int64_t{slot < 0});  // a branch would be a toss-up
+        int64_t k = 0;
+        const StoredRows* const stored = id < 0 ? nullptr : stored_of(id, k);
+        if (stored != nullptr && k >= stored->rows.first && k < stored->rows.end) [[likely]] {
+            const int64_t slot = k + stored->offset;
+            slots[i] = slot + (n_rows & -int64_t{slot < stored->first_slot});  // a branch would be a toss-up
         } else {
             const RowOfId row = row_of(i, id);
             slots[i] = row.is_there ? row.slot : -1;
         }
     }
+}
+
+// Finds the slots of rows by id; -1 for missing rows. Calls fetch(slot) for those of the first fetched_ahead ids whose
+// rows exist.
+template <class Fetch>
+void RowsById::find_slots(int64_t count, const int64_t* ids, const Fetch& fetch) {
+    slots_.resize(static_cast<size_t>(count));
+    const Ring ring = state_.ring();  // a copy, which the compiler knows not to change when slots do
+    if (ring.n_envs == 1) {
+        const StoredRows stored = stored_rows(0);
+        find_slots_by(count, ids, [&](int64_t id, int64_t& k) {
+            k = id;
+            return &stored;
+        });
+    } else if (ring.n_envs <= count) {
+        stored_rows_.resize(static_cast<size_t>(ring.n_envs));
+        for (int64_t env = 0; env < ring.n_envs; ++env) stored_rows_[static_cast<size_t>(env)] = stored_rows(env);
+        const StoredRows* const stored = stored_rows_.data();
+        find_slots_by(count, ids, [&](int64_t id, int64_t& k) {
+            k = ring.row_of_id(id);
+            return stored + (id - k * ring.n_envs);
+        });
+    } else {
+        find_slots_by(count, ids, [](int64_t, int64_t&) -> const StoredRows* { return nullptr; });
+    }
     for (int64_t i = 0; i < std::min(count, PriorityStore::fetched_ahead); ++i)
-        if (slots[i] >= 0) fetch(slots[i]);
+        if (slots_[static_cast<size_t>(i)] >= 0) fetch(slots_[static_cast<size_t>(i)]);
 }
 
 const std::vector<int64_t>& RowsById::find_live(const ReplaySample& sample) {

@@ -33,6 +33,14 @@ class RowsById {
     const std::vector<int64_t>& slots() const { return slots_; }  // of the last call
 
  private:
+    // The rows of a lane that are there. Row k is in slot k + offset, or as much further on as a lane has rows if that is
+    // before the lane's first slot.
+    struct StoredRows {
+        RowRange rows;
+        int64_t offset;
+        int64_t first_slot;
+    };
+
     RowOfId find_row(int64_t id) const;
     RowOfId row_of(int64_t i, int64_t id) const;
     // The errors of entry i of ids.
@@ -43,6 +51,9 @@ class RowsById {
     std::string why_dead(const RowOfId& row) const;
     template <class Fetch>
     void find_slots(int64_t count, const int64_t* ids, const Fetch& fetch);
+    template <class StoredOf>
+    void find_slots_by(int64_t count, const int64_t* ids, const StoredOf& stored_of);
+    StoredRows stored_rows(int64_t env) const;
     int64_t slot_of_step(int64_t i, int64_t id, bool wants_next) const;
     // True if an update reaches this row, which exists: it is live, or will be.
     bool accepts_priority(int64_t slot) const { return state_.priorities.live().contains(slot) || will_be_live(slot); }
@@ -61,6 +72,7 @@ class RowsById {
 
     // State of the call:
     std::vector<int64_t> slots_;
+    std::vector<StoredRows> stored_rows_;  // by lane
     std::vector<float> priorities_;
     std::vector<uint8_t> is_of_others_;  // by entry of an update of a mixture; otherwise empty
     std::vector<int64_t> own_ids_;
