@@ -77,9 +77,11 @@ class PriorityTwin {
             case 7:
                 update_by_priorities();
                 break;
-            case 8:
-                update_by_td_errors(any_ids(), 1 + below(3));
+            case 8: {
+                const std::vector<int64_t> ids = any_ids();  // first, as compilers differ in the order of arguments
+                update_by_td_errors(ids, 1 + below(3));
                 break;
+            }
             default:
                 add(numbers_() % 6 == 0 ? 1 + below(2 * options_.capacity / options_.n_envs) : 1 + below(3));
         }

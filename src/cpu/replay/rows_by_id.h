@@ -33,8 +33,8 @@ class RowsById {
     const std::vector<int64_t>& slots() const { return slots_; }  // of the last call
 
  private:
-    // The rows of a lane that are there. Row k is in slot k + offset, or as much further on as a lane has rows if that is
-    // before the lane's first slot.
+    // The rows that a lane still stores. Row k lies in slot k + offset; if that is below first_slot, the lane's first
+    // slot, the ring has wrapped around, and it is one lane of slots further on.
     struct StoredRows {
         RowRange rows;
         int64_t offset;

@@ -36,8 +36,9 @@ class Births {
             const Turn& turn = turn_of(0);
             return {slots, turn.latest, turn.offsets[0], turn.offsets[1]};
         }
+        // With few lanes all turns are brought up to date first, so that the loop only looks them up.
         int64_t latest_head = max_birth + 1;
-        if (ring.n_envs <= n) {  // else asking all lanes would take longer
+        if (ring.n_envs <= n) {
             latest_head = 0;
             for (int64_t env = 0; env < ring.n_envs; ++env) latest_head = std::max(latest_head, turn_of(env).head);
         }

@@ -141,8 +141,8 @@ __device__ __forceinline__ uint32_t arrive(uint32_t* n_arrived, uint32_t n = 1) 
     return __nv_atomic_fetch_add(n_arrived, n, __NV_ATOMIC_ACQ_REL, __NV_THREAD_SCOPE_DEVICE);
 }
 
-// The same in two parts, between which the caller can do other work: the second is for the last to arrive, which can
-// then read what the others had written. It resets the number.
+// The same in two halves, with time for other work in between. Only the last block to arrive calls end_arrival(), which
+// resets the number; the block can then read what the others had written.
 __device__ __forceinline__ uint32_t begin_arrival(uint32_t* n_arrived) {
     return __nv_atomic_fetch_add(n_arrived, 1, __NV_ATOMIC_RELEASE, __NV_THREAD_SCOPE_DEVICE);
 }
@@ -178,8 +178,8 @@ PER_OUT_OF_LINE bool is_last_to_arrive(Meeting& meeting) {
     return false;
 }
 
-// The last block to arrive calls it. Blocks of another grid may have changed the number, and the difference may clear
-// the bits above it: then the meeting is marked as broken once more.
+// The last block to arrive calls it. If blocks of another grid have changed the number, the subtraction may clear the
+// bits above it, so the meeting is then marked as broken, even if it was before.
 PER_OUT_OF_LINE void end_meeting(Meeting& meeting) {
     const uint32_t before = arrive(&meeting.bits, Meeting::turn - gridDim.x);
     if ((before & Meeting::n_arrived) != gridDim.x) atomicOr(&meeting.bits, Meeting::broken);
