@@ -6,7 +6,7 @@
 #include "settings.h"
 #include "struct_calls.h"
 
-enum { ROWS = 400, N_DRAWS = 200000, BATCH = 1000 };
+enum { ROWS = 400, N_DRAWS = 200000, BATCH = 1000, N_RATED = 300 };
 
 typedef struct expected {
     int64_t n;
@@ -50,6 +50,31 @@ static void add_rated(per_replay* replay, int64_t n_envs, int64_t length, int64_
     CHECK_OK(per_replay_add(replay, &steps.steps, NULL, NULL));
 }
 
+/* Updates N_RATED of the latest `n` transitions, some twice. If `other` is given, as a mixture with it, which gets every
+ * third entry. */
+static void rate_again(per_replay* replay, per_replay* other, int64_t n, uint64_t* state) {
+    int64_t ids[N_RATED];
+    float priorities[N_RATED];
+    int32_t source_of[N_RATED];
+    const per_source sources[] = {{.replay = other, .share = 0.5}, {.replay = replay, .share = 0.5}};
+    for (int i = 0; i < N_RATED; ++i) {
+        ids[i] = n_added - 1 - (int64_t)(next_random(state) % (uint64_t)n) % n_added;
+        priorities[i] = (float)(1 + next_random(state) % 30);
+        source_of[i] = other == NULL || i % 3 != 0;
+        if (source_of[i] == 1)
+            given[ids[i]] = priorities[i]; /* the last entry for an id wins */
+        else
+            ids[i] %= ROWS;
+    }
+    if (other == NULL) {
+        CHECK_OK(write_priorities(replay, N_RATED, ids, priorities, NULL));
+    } else {
+        per_priorities update = priorities_given(N_RATED, ids);
+        update.priorities = priorities;
+        CHECK_OK(per_mixture_update_priorities(sources, 2, &update, source_of, NULL));
+    }
+}
+
 /* The law, with an age of 0 for `now`: a number of a row, or a version. */
 static void law_of(per_replay* replay, const per_replay_options* options, double alpha, int64_t now, expected* out) {
     double total = 0;
@@ -86,21 +111,28 @@ static void check_law(per_replay* replay, const per_replay_options* options, dou
     }
 }
 
-/* Ages in steps, over 100 half-lives and more: the leaves are rebased some ten times. */
+/* Ages in steps, over 100 half-lives and more: the leaves are rebased some ten times. Some updates are of transitions
+ * that have been overwritten or wait for their windows, and with several environments some are those of a mixture. */
 static void law_in_steps(int64_t n_envs, double half_life, int32_t normalize) {
     per_replay_options options = fresh_options(n_envs, half_life, -1, PER_AGE_STEPS);
     uint64_t state = 3;
     int64_t rows = 0;
     options.normalize_weights = normalize;
     options.uniform_fraction = n_envs == 2 ? 0.25 : 0;
+    options.n_step = n_envs == 2 ? 3 : 1;
     per_replay* const replay = create_replay(&options);
+    per_replay* const other = create_replay(&options);
+    n_added = 0;
+    add_rated(other, n_envs, ROWS, 0, &state);
     n_added = 0;
     while ((double)rows < 300 * half_life) {
         const int64_t length = 1 + (int64_t)(next_random(&state) % 90);
         add_rated(replay, n_envs, length, 0, &state);
         rows += length;
+        rate_again(replay, n_envs > 1 && rows % 2 == 0 ? other : NULL, rows % 3 == 0 ? 3 * ROWS : 40, &state);
         check_law(replay, &options, options.alpha, rows - 1);
     }
+    per_replay_free(other);
     per_replay_free(replay);
 }
 
@@ -113,16 +145,9 @@ static void law_in_versions(void) {
     double alpha = options.alpha;
     n_added = 0;
     for (int round = 0; round < 60; ++round) {
-        int64_t ids[8];
-        float priorities[8];
         set_version(replay, version += round % 20 == 19 ? 400 : (int64_t)(next_random(&state) % 4));
         add_rated(replay, 2, 1 + (int64_t)(next_random(&state) % 60), version, &state);
-        for (int i = 0; i < 8; ++i) {
-            ids[i] = n_added - 1 - (int64_t)(next_random(&state) % 50) % n_added;
-            given[ids[i]] = priorities[i] = (float)(1 + next_random(&state) % 30);
-        }
-        for (int i = 0; i < 8; ++i) given[ids[i]] = priorities[i]; /* the last entry for an id wins */
-        CHECK_OK(write_priorities(replay, 8, ids, priorities, NULL));
+        rate_again(replay, NULL, 50, &state);
         if (round == 30) {
             CHECK_OK(change_alpha(replay, alpha = 1, NULL));
         }
@@ -280,6 +305,23 @@ static void a_reference_is_raised(void) {
     per_replay_free(plain);
 }
 
+/* The latest of the rows that an end of an episode makes live decides if the reference is raised: at 32 half-lives. */
+static void rows_that_become_live_together_raise_the_reference(int32_t max_times_sampled) {
+    for (int last = 31; last <= 34; ++last) {
+        per_replay_options options = fresh_options(1, 1, -1, PER_AGE_STEPS);
+        options.n_step = 4;
+        options.keep_times_sampled = max_times_sampled > 0;
+        options.max_times_sampled = max_times_sampled;
+        options.scheme = PER_WITHOUT_REPLACEMENT;
+        per_replay* const replay = create_replay(&options);
+        for (int t = 0; t <= last; ++t)
+            add_full(replay, 0, (float)t, 0, t < last ? GOES_ON : TERMINATED, (float)(t + 1));
+        CHECK(live_of(replay) == last + 1);
+        CHECK(summary_of(replay, PER_SCALE_AUTOMATIC, 0).reference == (last < 32 ? 36 : 68));
+        per_replay_free(replay);
+    }
+}
+
 static void max_age_in_steps(void) {
     per_replay_options options = fresh_options(2, 0, 9, PER_AGE_STEPS);
     per_replay* const replay = create_replay(&options);
@@ -409,6 +451,8 @@ int main(void) {
     time_alone_changes_no_share();
     draws_follow_the_law();
     a_reference_is_raised();
+    rows_that_become_live_together_raise_the_reference(0);
+    rows_that_become_live_together_raise_the_reference(3);
     max_age_in_steps();
     max_age_in_versions();
     a_change_of_n_step_revives_nothing();

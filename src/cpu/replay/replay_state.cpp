@@ -59,11 +59,11 @@ void ReplayState::will_need(const std::vector<int64_t>& slots, int64_t before, i
 }
 
 void ReplayState::make_live(int64_t env, RowRange range, float otherwise) {
-    for_each_part(ring(), env, range, [&](int64_t slot, int64_t, int64_t n) {
+    for_each_part(ring(), env, range, [&](int64_t slot, int64_t row, int64_t n) {
         if (rules.sequence.stride == 1 && max_times_sampled == 0 && max_age < 0)
-            return priorities.make_live(slot, n, otherwise);
-        for (int64_t i = slot; i < slot + n; ++i)
-            if (can_be_live(rules, rows.flags(i))) priorities.make_live(i, 1, otherwise);
+            return priorities.make_live(slot, n, row, otherwise);
+        for (int64_t i = 0; i < n; ++i)
+            if (can_be_live(rules, rows.flags(slot + i))) priorities.make_live(slot + i, 1, row + i, otherwise);
     });
 }
 

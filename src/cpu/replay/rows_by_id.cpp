@@ -98,7 +98,7 @@ RowsById::StoredRows RowsById::stored_rows(int64_t env) const {
     return {rows, state_.ring().slot(env, latest) - latest, env * state_.ring().rows};
 }
 
-// stored_of(id, k) returns the StoredRows of the id's lane and sets k to its row there, or returns NULL.
+// stored_of(i, id, k) returns the StoredRows of the lane of ids[i] and sets k to its row there, or returns NULL.
 template <class StoredOf>
 void RowsById::find_slots_by(int64_t count, const int64_t* ids, const StoredOf& stored_of) {
     const int64_t n_rows = state_.ring().rows;
@@ -106,7 +106,7 @@ void RowsById::find_slots_by(int64_t count, const int64_t* ids, const StoredOf& 
     for (int64_t i = 0; i < count; ++i) {
         const int64_t id = read_once(ids[i]);
         int64_t k = 0;
-        const StoredRows* const stored = id < 0 ? nullptr : stored_of(id, k);
+        const StoredRows* const stored = id < 0 ? nullptr : stored_of(i, id, k);
         if (stored != nullptr && k >= stored->rows.first && k < stored->rows.end) [[likely]] {
             const int64_t slot = k + stored->offset;
             slots[i] = slot + (n_rows & -int64_t{slot < stored->first_slot});  // a branch would be a toss-up
@@ -122,10 +122,11 @@ void RowsById::find_slots_by(int64_t count, const int64_t* ids, const StoredOf& 
 template <class Fetch>
 void RowsById::find_slots(int64_t count, const int64_t* ids, const Fetch& fetch) {
     slots_.resize(static_cast<size_t>(count));
+    has_births_ = false;
     const Ring ring = state_.ring();  // a copy, which the compiler knows not to change when slots do
     if (ring.n_envs == 1) {
         const StoredRows stored = stored_rows(0);
-        find_slots_by(count, ids, [&](int64_t id, int64_t& k) {
+        find_slots_by(count, ids, [&](int64_t, int64_t id, int64_t& k) {
             k = id;
             return &stored;
         });
@@ -133,12 +134,24 @@ void RowsById::find_slots(int64_t count, const int64_t* ids, const Fetch& fetch)
         stored_rows_.resize(static_cast<size_t>(ring.n_envs));
         for (int64_t env = 0; env < ring.n_envs; ++env) stored_rows_[static_cast<size_t>(env)] = stored_rows(env);
         const StoredRows* const stored = stored_rows_.data();
-        find_slots_by(count, ids, [&](int64_t id, int64_t& k) {
+        const auto stored_of = [&](int64_t, int64_t id, int64_t& k) {
             k = ring.row_of_id(id);
             return stored + (id - k * ring.n_envs);
-        });
+        };
+        has_births_ = state_.priorities.freshness().decays() && !state_.rows.has_versions();
+        if (has_births_) {
+            if (births_.size() < slots_.size()) births_.resize(slots_.size());
+            int64_t* const births = births_.data();
+            find_slots_by(count, ids, [&](int64_t i, int64_t id, int64_t& k) {
+                const StoredRows* const rows = stored_of(i, id, k);
+                births[i] = std::min(k, max_birth);
+                return rows;
+            });
+        } else {
+            find_slots_by(count, ids, stored_of);
+        }
     } else {
-        find_slots_by(count, ids, [](int64_t, int64_t&) -> const StoredRows* { return nullptr; });
+        find_slots_by(count, ids, [](int64_t, int64_t, int64_t&) -> const StoredRows* { return nullptr; });
     }
     for (int64_t i = 0; i < std::min(count, PriorityStore::fetched_ahead); ++i)
         if (slots_[static_cast<size_t>(i)] >= 0) fetch(slots_[static_cast<size_t>(i)]);
@@ -262,11 +275,13 @@ void RowsById::write_update(bool all_valid) {
         } else {
             slots_[n] = slot;
             priorities_[n] = p;
+            if (has_births_) births_[n] = births_[i];
             ++n;
         }
     }
     state_.counters.updates += static_cast<int64_t>(n);
-    priorities.update(static_cast<int64_t>(n), slots_.data(), priorities_.data());
+    priorities.update(static_cast<int64_t>(n), slots_.data(), priorities_.data(),
+                      has_births_ ? births_.data() : nullptr);
 }
 
 void RowsById::priorities(int64_t count, const int64_t* ids, float* priorities_out) {

@@ -73,6 +73,8 @@ class RowsById {
     // State of the call:
     std::vector<int64_t> slots_;
     std::vector<StoredRows> stored_rows_;  // by lane
+    bool has_births_ = false;
+    std::vector<int64_t> births_;  // by entry, if has_births_
     std::vector<float> priorities_;
     std::vector<uint8_t> is_of_others_;  // by entry of an update of a mixture; otherwise empty
     std::vector<int64_t> own_ids_;

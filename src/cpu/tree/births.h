@@ -18,6 +18,10 @@ class Births {
     Births(const Ring& ring, const std::vector<Lane>& lanes, const RowColumn<int32_t>& versions)
         : ring_(ring), lanes_(lanes), versions_(versions), turns_(static_cast<size_t>(ring.n_envs)) {}
 
+    // The birth of a row of this number in its lane, which is in this slot.
+    int64_t of_row(int64_t row, int64_t slot) const {
+        return versions_.first != nullptr ? versions_[slot] : birth_of_row(row);
+    }
     // The birth of the live row in a slot. For a slot without one the result is any valid birth.
     int64_t of_slot(int64_t slot) const {
         if (versions_.first != nullptr) return versions_[slot];

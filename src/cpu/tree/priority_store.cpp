@@ -64,13 +64,14 @@ float PriorityStore::decayed(float priority, int64_t birth) const {
                                                               static_cast<double>(freshness_.reference)));
 }
 
-// Turns priorities into the tree's leaves in place, for each slot.
-void PriorityStore::compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const {
+// Turns priorities into the tree's leaves in place, for each slot. `births` are found if they are NULL.
+void PriorityStore::compute_leaves(int64_t n, const int64_t* slots, const int64_t* births, float* leaves_out) const {
     if (freshness_.decays() && n <= 2) {
         for (int64_t i = 0; i < n; ++i) leaves_out[i] = decayed(leaves_out[i], births_.of_slot(slots[i]));
     } else if (freshness_.decays()) {
-        tree_.kernels().power.decay(n, leaves_out, alpha_, freshness_, births_.of_slots(n, slots, births_of_staged_),
-                                    leaves_out);
+        const GivenBirths given =
+            births != nullptr ? GivenBirths{births} : births_.of_slots(n, slots, births_of_staged_);
+        tree_.kernels().power.decay(n, leaves_out, alpha_, freshness_, given, leaves_out);
     } else if (n <= 2) {  // a single step usually has the priority of the one before
         for (int64_t i = 0; i < n; ++i)
             if (leaves_out[i] > 0.0f || alpha_ == 0.0) leaves_out[i] = power_of(leaves_out[i]);
@@ -144,7 +145,7 @@ void PriorityStore::clear_dead(int64_t first, int64_t n, float* leaves) const {
 
 // Works in pieces whose lines stay in the cache from the first pass to the last. Ranks count the rows that move, and
 // must see only the final priority of each slot. So with ranks all priorities are written first.
-void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorities) {
+void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorities, const int64_t* births) {
     constexpr int64_t piece = 256;
     static_assert(piece <= max_staged);
     const bool is_written_first = ranks_.has_value();
@@ -166,7 +167,8 @@ void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorit
         }
         n_staged_ = n_staged;
         for (int64_t i = 0; live_maximum_ && i < n_staged_; ++i) update_live_maximum(staged_slots_[i]);
-        n_moved += commit_staged();
+        const bool are_all_live = n_staged == end - first;
+        n_moved += commit_staged(births != nullptr && are_all_live ? births + first : nullptr);
     }
     end_change(n_moved);
     raise_largest_of(n, slots, priorities);
@@ -178,12 +180,12 @@ void PriorityStore::raise_largest_of(int64_t n, const int64_t* slots, const floa
     for (int64_t i = 0; i < n; ++i) raise_largest(priorities_[slots[i]]);
 }
 
-void PriorityStore::make_live(int64_t first, int64_t n, float otherwise) {
+void PriorityStore::make_live(int64_t first, int64_t n, int64_t row, float otherwise) {
     const Column<float> priorities = priorities_.to_write(first, n);
     for (int64_t i = 0; i < n; ++i) priorities[i] = priorities[i] == not_given ? otherwise : priorities[i];
     live_.insert(first, n);
     n_made_live_ += n;
-    if (freshness_.decays()) latest_birth_ = std::max(latest_birth_, births_.of_slot(first + n - 1));
+    if (freshness_.decays()) latest_birth_ = std::max(latest_birth_, births_.of_row(row + n - 1, first + n - 1));
     if (live_maximum_) update_live_maximum(first, n);
 }
 
@@ -264,13 +266,14 @@ void PriorityStore::commit_run(int64_t first, int64_t n) {
 
 void PriorityStore::commit_staged_slots() {
     for (int64_t i = 0; i < n_staged_; ++i) staged_leaves_[i] = priority(staged_slots_[i]);
-    commit_staged();
+    commit_staged(nullptr);
 }
 
-// Commits slots that are staged with their priorities. Returns the number of rows that moved in the ranks.
-int64_t PriorityStore::commit_staged() {
+// Commits slots that are staged with their priorities. `births` may be NULL. Returns the number of rows that moved in the
+// ranks.
+int64_t PriorityStore::commit_staged(const int64_t* births) {
     if (n_staged_ == 0) return 0;
-    compute_leaves(n_staged_, staged_slots_, staged_leaves_);
+    compute_leaves(n_staged_, staged_slots_, births, staged_leaves_);
     tree_.change(n_staged_, staged_slots_, staged_leaves_);
     if (smallest_leaf_)
         for (int64_t i = 0; i < n_staged_; ++i) update_smallest(staged_slots_[i]);

@@ -85,10 +85,10 @@ class PriorityStore {
     // Stores the priority of a row that is not live yet.
     void store(int64_t slot, float priority) { priorities_.to_write(slot) = priority; }
     // Sets priorities of rows, live or not, as a change of the tree. Of equal slots the last one wins; the largest of
-    // the winners raises the largest ever.
-    void update(int64_t n, const int64_t* slots, const float* priorities);
-    // Makes rows live, with priority `otherwise` if they were given none.
-    void make_live(int64_t first, int64_t n, float otherwise);
+    // the winners raises the largest ever. `births` of live rows may be given where they are known.
+    void update(int64_t n, const int64_t* slots, const float* priorities, const int64_t* births = nullptr);
+    // Makes rows live, with priority `otherwise` if they were given none. They are rows `row`, `row` + 1, .. of a lane.
+    void make_live(int64_t first, int64_t n, int64_t row, float otherwise);
     // Makes rows dead. Their priorities stay. This does not count as a change of ranks: the rows that replace these do.
     void make_dead(int64_t first, int64_t n);
     // Makes a live row dead that no other replaces, so this counts as a change of ranks.
@@ -169,12 +169,12 @@ class PriorityStore {
     static double mass_bound(const SumTree& tree, float leaf);
     void commit_slots(int64_t first, int64_t n);
     void commit_run(int64_t first, int64_t n);
-    int64_t commit_staged();
+    int64_t commit_staged(const int64_t* births);
     void commit_staged_slots();
     float power_of(float priority) const;
     double exponent_of(float priority) const;
     float decayed(float priority, int64_t birth) const;
-    void compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const;
+    void compute_leaves(int64_t n, const int64_t* slots, const int64_t* births, float* leaves_out) const;
     void read_run(int64_t first, int64_t n, float* priorities_out) const;
     void compute_run(int64_t first, int64_t n, float* leaves_out) const;
     void decay_run(int64_t first, int64_t n, float priority, float* leaves_out) const;
