@@ -162,19 +162,13 @@ struct ReplayUpdate {
     int32_t n_sources = 0;
 };
 
-// The results of a draw with PER_NONE, in the memory of its device. P(i) is shares[i] / (even_share * n_live), and the
-// weight is (even_share / shares[i])^beta.
-struct DrawnShares {
-    const double* shares;  // [batch_size]
-    const double* even_share;
-    const double* beta;
-    const int64_t* n_live;
-};
+class ReplayBackend;
 
 // The rows of one source in a batch of a mixture.
 struct SourceRows {
-    DrawnShares drawn;  // if there are no rows, only n_live
-    double share;       // of the source; all shares add up to 1
+    ReplayBackend* backend;
+    const ReplaySample* sample;  // with PER_NONE, and without arrays for weights and probabilities
+    double share;                // of the source; all shares add up to 1
     int64_t first;
     int64_t count;
 };
@@ -214,21 +208,20 @@ class ReplayBackend {
     // nothing else. An id that is not live is an error (a device counts it), unless such ids are skipped. The place of
     // such an id gets id -1 and zeros.
     virtual void sample(const ReplaySample& sample, void* stream) = 0;
-    // Calls on several buffers at once: begin_mixture() on each of them, then either choose_rows() and write_rows(), or
-    // check_update() and write_update(), and at last end_mixture() on each. choose_rows() and check_update() throw all
-    // that sample() and update() would throw; the others do not throw on the CPU, and on a device only if its driver
-    // fails. end_mixture() takes is_done false after an exception, and then undoes choose_rows().
+    // Calls on several buffers at once: begin_mixture() on each of them, then either choose_rows() on each that gives
+    // rows and write_mixture() on any one, or check_update() and write_update() on each, and at last end_mixture() on
+    // each. choose_rows() and check_update() throw all that sample() and update() would throw; the others do not throw
+    // on the CPU, and on a device only if its driver fails. end_mixture() takes is_done false after an exception, and
+    // then undoes choose_rows().
     virtual void begin_mixture(void* stream) = 0;
     virtual void choose_rows(const ReplaySample& sample) = 0;
-    virtual void write_rows(const ReplaySample& sample) = 0;
-    virtual void check_update(const ReplayUpdate& update) = 0;
-    virtual void write_update(const ReplayUpdate& update) = 0;
-    // The results of the draw that write_rows() has just made. If it has made none, only n_live is valid.
-    virtual DrawnShares drawn_shares() = 0;
-    // Writes the weights and probabilities of a batch of a mixture, in which ids must be given. Call it on one of the
-    // buffers. sources_out may be NULL.
+    // Writes the rows of all sources, and the weights and probabilities of the batch, in which ids must be given. All
+    // backends are of this one's class. sources_out may be NULL. Rows of any length are written from the last source to
+    // the first: the first offset of a source is where the one before ends.
     virtual void write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights, const per_batch& batch,
                                int32_t* sources_out) = 0;
+    virtual void check_update(const ReplayUpdate& update) = 0;
+    virtual void write_update(const ReplayUpdate& update) = 0;
     virtual void end_mixture(bool is_done) = 0;
     // Like sample(), but replaces goals, and counts even a batch by ids as a draw. `relabelling_out`, in host memory,
     // lists the steps whose rewards the caller then requests. If the caller gets the rewards, it calls relabel(), which

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory_resource>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,56 +21,52 @@ namespace {
 constexpr int64_t units_of_row = int64_t{1} << 32;
 constexpr int64_t max_carry = int64_t{1} << 40;
 
+// Returns an array that lives as long as `memory`, and is never destroyed.
+template <class Value>
+Value* new_array(std::size_t n, std::pmr::memory_resource& memory) {
+    static_assert(std::is_trivially_destructible_v<Value>);
+    return std::pmr::polymorphic_allocator<Value>(&memory).allocate(n);
+}
+
 // The rows of one source in a batch: `count` of them from row `first` on. The draw does not write weights and
 // probabilities, which are those of the mixture. Arrays with rows of any length only tell their totals at first.
-class PartOfBatch {
- public:
-    // `memory` must outlive this object.
+struct PartOfBatch {
+    // The arrays of fields are in `memory`, which must outlive this object. A destructor would find it out of the cache.
     PartOfBatch(const per_sample_options& options, const per_batch& batch, const Fields& fields,
                 const per_replay_options& buffer, int64_t first_row, int64_t n_rows, std::pmr::memory_resource& memory)
         : sample(resolve_sample_options(options, std::max<int64_t>(n_rows, 1), buffer)),
           first(first_row),
           count(n_rows),
-          shape{n_rows, buffer.sequence_length > 0 ? buffer.burn_in + buffer.sequence_length : 0, sample.n_step},
-          fields_(&memory),
-          next_fields_(&memory),
-          ragged_(&memory) {
+          shape{n_rows, buffer.sequence_length > 0 ? buffer.burn_in + buffer.sequence_length : 0, sample.n_step} {
         per_batch& own = sample.batch;
         own = batch;
         own.weights = own.probabilities = nullptr;
-        if (fields.has_ragged()) ragged_.reserve(2 * static_cast<std::size_t>(fields.count()));
-        const auto advance_fields = [&](void* const*& arrays, std::pmr::vector<void*>& moved) {
+        const auto advance_fields = [&](void* const*& arrays) {
             if (arrays == nullptr) return;
-            moved.assign(arrays, arrays + fields.count());
+            void** const moved = new_array<void*>(static_cast<std::size_t>(fields.count()), memory);
             for (int64_t j = 0; j < fields.count(); ++j) {
-                void*& array = moved[static_cast<std::size_t>(j)];
-                if (array == nullptr) continue;
-                if (fields[j].is_ragged())
-                    array = &ragged_.emplace_back(
-                        per_ragged{nullptr, nullptr, 0, static_cast<per_ragged*>(array)->padded_length, 0});
-                else
+                void* array = arrays[j];
+                if (array != nullptr && fields[j].is_ragged())
+                    array = new (new_array<per_ragged>(1, memory))
+                        per_ragged{nullptr, nullptr, 0, static_cast<per_ragged*>(array)->padded_length, 0};
+                else if (array != nullptr)
                     array = static_cast<std::byte*>(array) + first * bytes_of_place(fields[j], shape);
+                moved[j] = array;
             }
-            arrays = moved.data();
+            arrays = moved;
         };
-        advance_fields(own.fields, fields_);
-        advance_fields(own.next_fields, next_fields_);
+        advance_fields(own.fields);
+        advance_fields(own.next_fields);
         if (own.ids != nullptr) own.ids += first;
         for_each_number(own, [&](const char*, auto*& array, bool is_of_steps) {
             if (array != nullptr) array += first * shape.entries_of_place(is_of_steps);
         });
     }
-    PartOfBatch(PartOfBatch&&) = default;  // vectors keep their arrays, to which the batch points
 
     ReplaySample sample;
     const int64_t first;
     const int64_t count;
     const BatchShape shape;
-
- private:
-    std::pmr::vector<void*> fields_;
-    std::pmr::vector<void*> next_fields_;
-    std::pmr::vector<per_ragged> ragged_;
 };
 
 // The arrays of a batch with rows of any length, to which the sources write one after the other.
@@ -340,15 +337,14 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
     divide_rows({shares.data(), n}, batch_size, carries_out, {rows.data(), n});
     std::array<std::byte, 4096> on_stack;  // enough for two sources of 64 fields
     std::pmr::monotonic_buffer_resource memory(on_stack.data(), on_stack.size());
-    std::pmr::vector<PartOfBatch> parts(&memory);
-    parts.reserve(n);
+    const std::span<PartOfBatch> parts(new_array<PartOfBatch>(n, memory), n);
     for (std::size_t k = 0; k < n; ++k) {
         const Replay& replay = *replays_[k];
         const per_replay_options& own = replay.options_;
         if (k > 0) check_drawn_batch(joined.batch(), replay.fields_, own);
         const int64_t first = k == 0 ? 0 : parts[k - 1].first + parts[k - 1].count;
         const auto add_part = [&] {
-            parts.emplace_back(of_parts, joined.batch(), replay.fields_, own, first, rows[k], memory);
+            new (&parts[k]) PartOfBatch(of_parts, joined.batch(), replay.fields_, own, first, rows[k], memory);
         };
         if (k == 0)
             add_part();
@@ -364,16 +360,12 @@ void Mixture::sample(const per_sample_options& options, int64_t batch_size, cons
             if (rows[k] > 0) of_source(k, [&] { replays_[k]->backend_->choose_rows(parts[k].sample); });
         joined.divide(parts);
         OfSources<SourceRows> sources;
-        for (std::size_t k = n; k-- > 0;) {  // the rows that were fetched last are most likely still in the cache
-            ReplayBackend& backend = *replays_[k]->backend_;
-            if (rows[k] > 0) {
-                backend.write_rows(parts[k].sample);
-                replays_[k]->count_drawn(rows[k]);
-            }
-            sources[k] = {backend.drawn_shares(), shares[k], parts[k].first, rows[k]};
-        }
-        joined.join(parts);
+        for (std::size_t k = 0; k < n; ++k)
+            sources[k] = {replays_[k]->backend_.get(), &parts[k].sample, shares[k], parts[k].first, rows[k]};
         replays_[0]->backend_->write_mixture({sources.data(), n}, normalize_weights, batch, sources_out);
+        for (std::size_t k = 0; k < n; ++k)
+            if (rows[k] > 0) replays_[k]->count_drawn(rows[k]);
+        joined.join(parts);
     });
 }
 

@@ -135,7 +135,7 @@ void CpuReplayBackend::find_newest(int64_t count) {
     }
 }
 
-// Writes the batch whose slots choose() has drawn, and counts it.
+// Writes the batch whose slots choose() has drawn, except rows of any length, and counts it.
 void CpuReplayBackend::write_chosen(const ReplaySample& sample) {
     LastBatch& last = state_.last_batch;
     const bool is_ahead = sample.is_ahead();
@@ -143,7 +143,6 @@ void CpuReplayBackend::write_chosen(const ReplaySample& sample) {
     const double beta = beta_of(sample);
     const std::vector<int64_t>& slots = draw_.slots();
     last.ages.resize(slots.size());
-    ragged_.write(threads_);
     write_live(sample.n_steps(key_of_draw_), slots, sample.batch, last.ages.data());
     // An update of these rows usually follows, and first reads what is prefetched here.
     for (const int64_t slot : slots) state_.priorities.live().prefetch(slot);
@@ -161,30 +160,31 @@ void CpuReplayBackend::write_chosen(const ReplaySample& sample) {
 // Returns true if the draw took ranks.
 bool CpuReplayBackend::draw(const ReplaySample& sample) {
     const bool took_ranks = choose(sample);
+    ragged_.write(threads_);
     write_chosen(sample);
     return took_ranks;
 }
 
 // ---- mixtures
 
-DrawnShares CpuReplayBackend::drawn_shares() {
-    const LastBatch& last = state_.last_batch;
-    n_live_ = live();
-    return {last.shares.data(), &last.reference, &last.beta, &n_live_};
-}
-
 void CpuReplayBackend::write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights,
                                      const per_batch& batch, int32_t* sources_out) {
     const PowerKernels& kernels = state_.priorities.tree().kernels().power;
-    const auto factor_of = [](const SourceRows& rows) {
-        return mixture_factor(rows.share, *rows.drawn.even_share, *rows.drawn.n_live);
+    const auto backend_of = [](const SourceRows& rows) -> CpuReplayBackend& {
+        return static_cast<CpuReplayBackend&>(*rows.backend);
     };
+    const auto factor_of = [&](const SourceRows& rows) {
+        CpuReplayBackend& backend = backend_of(rows);
+        return mixture_factor(rows.share, backend.draw_.reference(), backend.live());
+    };
+    // The weights first, since the shares are still in the cache.
     double smallest = no_share();
     int64_t n_live = 0;
     for (const SourceRows& rows : sources) {
-        n_live += *rows.drawn.n_live;
+        n_live += backend_of(rows).live();
         if (rows.count > 0)
-            smallest = std::min(smallest, kernels.smallest(rows.count, rows.drawn.shares) * factor_of(rows));
+            smallest = std::min(smallest,
+                                kernels.smallest(rows.count, backend_of(rows).draw_.shares().data()) * factor_of(rows));
     }
     const double reference = normalize_weights == PER_NONE ? 1.0 / static_cast<double>(n_live) : smallest;
     for (const SourceRows& rows : sources) {
@@ -192,12 +192,21 @@ void CpuReplayBackend::write_mixture(std::span<const SourceRows> sources, int32_
             std::fill_n(sources_out + rows.first, rows.count, static_cast<int32_t>(&rows - sources.data()));
         if (rows.count == 0) continue;
         const double factor = factor_of(rows);
-        const double* const shares = rows.drawn.shares;
+        const double* const shares = backend_of(rows).draw_.shares().data();
         if (batch.weights != nullptr)
-            kernels.weigh_shares(rows.count, shares, reference / factor, *rows.drawn.beta, batch.weights + rows.first);
+            kernels.weigh_shares(rows.count, shares, reference / factor, backend_of(rows).beta_of(*rows.sample),
+                                 batch.weights + rows.first);
         for (int64_t j = 0; j < rows.count && batch.probabilities != nullptr; ++j)
             batch.probabilities[rows.first + j] = static_cast<float>(shares[j] * factor);
     }
+    for (std::size_t k = sources.size(); k-- > 0;) {
+        if (sources[k].count == 0) continue;
+        backend_of(sources[k]).ragged_.take_room();
+        backend_of(sources[k]).ragged_.write(threads_);
+    }
+    // In the order of the draws: then the slots of none of them have long been out of use.
+    for (const SourceRows& rows : sources)
+        if (rows.count > 0) backend_of(rows).write_chosen(*rows.sample);
 }
 
 void CpuReplayBackend::end_mixture(bool is_done) {

@@ -33,15 +33,10 @@ class CpuReplayBackend : public ReplayBackend {
     void sample(const ReplaySample& sample, void* stream) override;
     void begin_mixture(void*) override { chosen_took_ranks_ = false; }
     void choose_rows(const ReplaySample& sample) override { chosen_took_ranks_ = choose(sample); }
-    void write_rows(const ReplaySample& sample) override {
-        ragged_.take_room();
-        write_chosen(sample);
-    }
-    void check_update(const ReplayUpdate& update) override { all_valid_ = rows_.read_update(update); }
-    void write_update(const ReplayUpdate&) override { rows_.write_update(all_valid_); }
-    DrawnShares drawn_shares() override;
     void write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights, const per_batch& batch,
                        int32_t* sources_out) override;
+    void check_update(const ReplayUpdate& update) override { all_valid_ = rows_.read_update(update); }
+    void write_update(const ReplayUpdate&) override { rows_.write_update(all_valid_); }
     void end_mixture(bool is_done) override;
     void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
                           void* stream) override;
@@ -123,7 +118,6 @@ class CpuReplayBackend : public ReplayBackend {
     bool all_valid_ = false;  // the priorities of an update
     BatchKey key_of_draw_ = {};
     bool chosen_took_ranks_ = false;
-    int64_t n_live_ = 0;
 };
 
 }  // namespace per::cpu

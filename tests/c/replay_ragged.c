@@ -557,6 +557,18 @@ static void mixtures_join_rows(int64_t padded_points, int64_t padded_tokens) {
             first += n;
         }
     }
+    for (int round = 0; round < 8; ++round) { /* one of the sources gives no row */
+        int64_t drawn = 0;
+        fill_batch(&rows, padded_points, padded_tokens);
+        fill_batch(&of_twin, 0, 0);
+        int32_t source;
+        CHECK_OK(per_mixture_sample(sources, 2, NULL, 1, &rows.batch, &source, NULL));
+        CHECK_OK(per_replay_sample(twins[source], NULL, 1, &of_twin.batch, NULL));
+        CHECK(rows.ids[0] == of_twin.ids[0] && rows.actions[0] == of_twin.actions[0]);
+        check_ragged_rows(&rows, 1, 3);
+        for (int k = 0; k < 2; ++k) drawn += stats_of(sources[k].replay).samples;
+        CHECK(drawn == 12 + round + 1);
+    }
     for (int k = 0; k < 2; ++k) free_both(sources[k].replay, twins[k]);
 }
 

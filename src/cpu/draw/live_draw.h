@@ -36,6 +36,8 @@ class LiveDraw {
     void write_units(const SumTree& tree, const RowsOfUnits& rows) const;
 
     const std::vector<int64_t>& slots() const { return slots_; }
+    const std::vector<double>& shares() const { return shares_; }
+    double reference() const { return reference_; }  // not with PER_BATCH_MAX
 
     // The weight is (reference / share)^beta. That is (N P(i))^-beta, normalised as normalize_weights of `sample` says
     // (section 3.4).

@@ -1,6 +1,7 @@
 #include "cuda/replay/replay_backend.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/dialect.h"
 #include "cuda/tree/tree_kernels.h"
+#include "rules/limits.h"
 #include "rules/mass.h"
 #include "rules/priority.h"
 
@@ -150,14 +152,23 @@ void CudaReplayBackend::check_update(const ReplayUpdate& update) {
     batches_.entries_for(update.count, *mixture_call_);
 }
 
-DrawnShares CudaReplayBackend::drawn_shares() {
-    const ReplayState& state = *memory_.device().state;  // on the device: only addresses are taken
-    return {batches_.shares(), &state.last.reference, &state.last.beta, &state.n_live};
-}
-
 void CudaReplayBackend::write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights,
                                       const per_batch& batch, int32_t* sources_out) {
-    queue_mixture(sources, normalize_weights, batch, sources_out, mixture_call_->stream());
+    std::array<SourceShares, max_sources> shares;
+    for (std::size_t k = sources.size(); k-- > 0;) {
+        const SourceRows& rows = sources[k];
+        CudaReplayBackend& backend = static_cast<CudaReplayBackend&>(*rows.backend);
+        if (rows.count > 0) backend.batches_.sample(*rows.sample, *backend.mixture_call_);
+        const ReplayState& state = *backend.memory_.device().state;  // on the device: only addresses are taken
+        shares[k] = {backend.batches_.shares(),
+                     &state.last.reference,
+                     &state.last.beta,
+                     &state.n_live,
+                     rows.share,
+                     rows.first,
+                     rows.count};
+    }
+    queue_mixture({shares.data(), sources.size()}, normalize_weights, batch, sources_out, mixture_call_->stream());
 }
 
 void CudaReplayBackend::end_mixture(bool is_done) {

@@ -28,12 +28,10 @@ class CudaReplayBackend final : public ReplayBackend {
     void sample(const ReplaySample& sample, void* stream) override;
     void begin_mixture(void* stream) override { mixture_call_.emplace(order_, stream); }
     void choose_rows(const ReplaySample& sample) override;
-    void write_rows(const ReplaySample& sample) override { batches_.sample(sample, *mixture_call_); }
-    void check_update(const ReplayUpdate& update) override;
-    void write_update(const ReplayUpdate& update) override { queue_update(update, *mixture_call_); }
-    DrawnShares drawn_shares() override;
     void write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights, const per_batch& batch,
                        int32_t* sources_out) override;
+    void check_update(const ReplayUpdate& update) override;
+    void write_update(const ReplayUpdate& update) override { queue_update(update, *mixture_call_); }
     void end_mixture(bool is_done) override;
     void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
                           void* stream) override;
