@@ -94,6 +94,7 @@ bool CpuReplayBackend::choose(const ReplaySample& sample) {
     require_newest(sample.n_newest, live(), state_.has_sequences);
     const DrawnRows& rows = std::get<DrawnRows>(sample.rows);
     key_of_draw_ = rows.key_or(key());
+    beta_of_draw_ = beta_of(sample);
     const NSteps n_steps = sample.n_steps(key_of_draw_);
     prepare_live(n_steps, sample.batch, rows.ahead ? rows.ahead->gather : nullptr);
     state_.last_batch.ages.reserve(static_cast<size_t>(sample.batch_size));
@@ -140,18 +141,17 @@ void CpuReplayBackend::write_chosen(const ReplaySample& sample) {
     LastBatch& last = state_.last_batch;
     const bool is_ahead = sample.is_ahead();
     const bool by_schedule = std::isnan(sample.beta);
-    const double beta = beta_of(sample);
     const std::vector<int64_t>& slots = draw_.slots();
     last.ages.resize(slots.size());
     write_live(sample.n_steps(key_of_draw_), slots, sample.batch, last.ages.data());
     // An update of these rows usually follows, and first reads what is prefetched here.
     for (const int64_t slot : slots) state_.priorities.live().prefetch(slot);
-    write_law(beta, sample.batch);
+    write_law(beta_of_draw_, sample.batch);
     if (state_.rows.has_times_sampled()) {
         state_.count_draws(slots);
         write_times_sampled(slots, sample.batch);
     }
-    draw_.become(last, beta);
+    draw_.become(last, beta_of_draw_);
     ++state_.batches;
     if (by_schedule) ++state_.beta.step;
     if (by_schedule && is_ahead) ++state_.n_ahead;
@@ -194,7 +194,7 @@ void CpuReplayBackend::write_mixture(std::span<const SourceRows> sources, int32_
         const double factor = factor_of(rows);
         const double* const shares = backend_of(rows).draw_.shares().data();
         if (batch.weights != nullptr)
-            kernels.weigh_shares(rows.count, shares, reference / factor, backend_of(rows).beta_of(*rows.sample),
+            kernels.weigh_shares(rows.count, shares, reference / factor, backend_of(rows).beta_of_draw_,
                                  batch.weights + rows.first);
         for (int64_t j = 0; j < rows.count && batch.probabilities != nullptr; ++j)
             batch.probabilities[rows.first + j] = static_cast<float>(shares[j] * factor);

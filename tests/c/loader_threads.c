@@ -6,7 +6,7 @@
 #include "loader_check.h"
 #include "thread_check.h"
 
-enum { CONSUMERS = 3, BATCH = 64, SLOTS = 3, BATCHES = 700, STEPS = 2000 };
+enum { CONSUMERS = 3, BATCH = 64, SLOTS = 3, BATCHES = 700, STEPS = 2000, LARGE_BATCH = 60000, AHEAD = 200 };
 
 static int n_batches, n_steps;
 static per_replay* replay;
@@ -47,6 +47,56 @@ static void* use(void* argument) {
     return NULL;
 }
 
+/* Takes all batches that were drawn ahead, some of them in each millisecond. */
+static void* take_all(void* argument) {
+    (void)argument;
+    for (int k = 1; k < AHEAD; ++k) {
+        per_batch batch;
+        take(loader, &batch);
+        for (volatile int i = 0; i < 5000; ++i) continue;
+    }
+    return NULL;
+}
+
+/* Each batch that a loader hands out advances the schedule of beta. A draw has one beta all the same, whose weights are
+ * those of the statistics. */
+static void a_draw_of_a_mixture_has_one_beta(void) {
+    static float priorities[STEPS], weights[LARGE_BATCH];
+    static int64_t ids[LARGE_BATCH];
+    per_replay_options options = replay_options(STEPS + 10, 1);
+    options.beta = 0;
+    options.beta_final = 2;
+    options.beta_steps = 2 * AHEAD;
+    options.alpha = 1;
+    for (int i = 0; i < STEPS; ++i) priorities[i] = (float)(1 + i % 7);
+    for (int round = 0; round < rounds(80); ++round) {
+        per_source source = {.share = 1};
+        per_batch batch = default_batch(), of_loader;
+        replay = source.replay = create_replay(&options);
+        add_run(replay, 0, STEPS);
+        for (int i = 0; i < STEPS; ++i) ids[i] = i;
+        CHECK_OK(write_priorities(replay, STEPS, ids, priorities, NULL));
+        loader = create_loader(replay, 8, AHEAD, NULL);
+        take(loader, &of_loader);
+        while (stats_of(replay).samples < AHEAD + 1) continue; /* now it waits for a slot */
+        const pthread_t consumer = start_thread(take_all, NULL);
+        batch.ids = ids;
+        batch.weights = weights;
+        CHECK_OK(per_mixture_sample(&source, 1, NULL, LARGE_BATCH, &batch, NULL, NULL));
+        const per_replay_statistics statistics = stats_of(replay);
+        join_thread(consumer);
+        double sum = 0, squares = 0;
+        for (int i = 0; i < LARGE_BATCH; ++i) {
+            sum += (double)weights[i];
+            squares += (double)weights[i] * (double)weights[i];
+        }
+        CHECK(statistics.last_batch_size == LARGE_BATCH);
+        CHECK(fabs(statistics.last_effective_size - sum * sum / squares) < 1e-4 * sum);
+        per_loader_free(loader);
+        per_replay_free(replay);
+    }
+}
+
 int main(void) {
     pthread_t consumers[CONSUMERS], others[2];
     n_batches = rounds(BATCHES);
@@ -69,5 +119,6 @@ int main(void) {
     per_loader_free(loader);
     CHECK(stats_of(replay).samples == samples && stats_of(replay).beta_step == beta_steps);
     per_replay_free(replay);
+    if (!on_cuda()) a_draw_of_a_mixture_has_one_beta();
     return 0;
 }
