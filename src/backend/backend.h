@@ -216,8 +216,8 @@ class ReplayBackend {
     virtual void begin_mixture(void* stream) = 0;
     virtual void choose_rows(const ReplaySample& sample) = 0;
     // Writes the rows of all sources, and the weights and probabilities of the batch, in which ids must be given. All
-    // backends are of this one's class. sources_out may be NULL. Rows of any length are written from the last source to
-    // the first: the first offset of a source is where the one before ends.
+    // backends are of the same class as this one. sources_out may be NULL. Rows of any length are written from the last
+    // source to the first, since the first offset of a source is the end of the one before.
     virtual void write_mixture(std::span<const SourceRows> sources, int32_t normalize_weights, const per_batch& batch,
                                int32_t* sources_out) = 0;
     virtual void check_update(const ReplayUpdate& update) = 0;

@@ -31,7 +31,8 @@ Value* new_array(std::size_t n, std::pmr::memory_resource& memory) {
 // The rows of one source in a batch: `count` of them from row `first` on. The draw does not write weights and
 // probabilities, which are those of the mixture. Arrays with rows of any length only tell their totals at first.
 struct PartOfBatch {
-    // The arrays of fields are in `memory`, which must outlive this object. A destructor would find it out of the cache.
+    // The arrays of fields are in `memory`, which must outlive this object. Nothing is destroyed: by the end of the call
+    // they are no longer in the cache.
     PartOfBatch(const per_sample_options& options, const per_batch& batch, const Fields& fields,
                 const per_replay_options& buffer, int64_t first_row, int64_t n_rows, std::pmr::memory_resource& memory)
         : sample(resolve_sample_options(options, std::max<int64_t>(n_rows, 1), buffer)),

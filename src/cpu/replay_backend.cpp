@@ -177,7 +177,7 @@ void CpuReplayBackend::write_mixture(std::span<const SourceRows> sources, int32_
         CpuReplayBackend& backend = backend_of(rows);
         return mixture_factor(rows.share, backend.draw_.reference(), backend.live());
     };
-    // The weights first, since the shares are still in the cache.
+    // The weights come first, while the shares are still in the cache.
     double smallest = no_share();
     int64_t n_live = 0;
     for (const SourceRows& rows : sources) {
@@ -204,7 +204,7 @@ void CpuReplayBackend::write_mixture(std::span<const SourceRows> sources, int32_
         backend_of(sources[k]).ragged_.take_room();
         backend_of(sources[k]).ragged_.write(threads_);
     }
-    // In the order of the draws: then the slots of none of them have long been out of use.
+    // In the order in which the sources were drawn, so that their slots are still in the cache.
     for (const SourceRows& rows : sources)
         if (rows.count > 0) backend_of(rows).write_chosen(*rows.sample);
 }

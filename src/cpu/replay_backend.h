@@ -117,7 +117,7 @@ class CpuReplayBackend : public ReplayBackend {
     // The state of the current call:
     bool all_valid_ = false;  // the priorities of an update
     BatchKey key_of_draw_ = {};
-    double beta_of_draw_ = 0;  // a loader may advance the schedule at any time
+    double beta_of_draw_ = 0;  // read once: a loader may advance the schedule at any time
     bool chosen_took_ranks_ = false;
 };
 

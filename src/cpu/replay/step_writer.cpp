@@ -13,9 +13,8 @@ namespace per::cpu {
 
 namespace {
 
-// The most steps of a segment. Small rows then stay in the first-level cache between the passes, and while the second
-// writes one kind of values after the other: adds of 1024 steps and more take 0.7 to 0.8 of the time that they take with
-// 1024.
+// The most steps of a segment. The second pass writes one kind of value after the other, and small rows stay in the
+// first-level cache meanwhile: adds of 1024 steps and more take 0.7 to 0.8 of the time that they take with 1024.
 constexpr int64_t max_segment = 128;
 // The prefetch distance, in rows, of the second pass.
 constexpr int64_t rows_fetched_ahead = 64;

@@ -18,7 +18,7 @@ class Births {
     Births(const Ring& ring, const std::vector<Lane>& lanes, const RowColumn<int32_t>& versions)
         : ring_(ring), lanes_(lanes), versions_(versions), turns_(static_cast<size_t>(ring.n_envs)) {}
 
-    // The birth of a row of this number in its lane, which is in this slot.
+    // The birth of the row with this number in its lane, which is stored in this slot.
     int64_t of_row(int64_t row, int64_t slot) const {
         return versions_.first != nullptr ? versions_[slot] : birth_of_row(row);
     }
