@@ -47,7 +47,7 @@ static void* use(void* argument) {
     return NULL;
 }
 
-/* Takes all batches that were drawn ahead, some of them in each millisecond. */
+/* Takes the batches that were drawn ahead, over some milliseconds. */
 static void* take_all(void* argument) {
     (void)argument;
     for (int k = 1; k < AHEAD; ++k) {
@@ -58,8 +58,8 @@ static void* take_all(void* argument) {
     return NULL;
 }
 
-/* Each batch that a loader hands out advances the schedule of beta. A draw has one beta all the same, whose weights are
- * those of the statistics. */
+/* Each batch that a loader hands out advances the schedule of beta. A draw still uses a single beta, so its weights agree
+ * with the statistics. */
 static void a_draw_of_a_mixture_has_one_beta(void) {
     static float priorities[STEPS], weights[LARGE_BATCH];
     static int64_t ids[LARGE_BATCH];

@@ -50,8 +50,8 @@ static void add_rated(per_replay* replay, int64_t n_envs, int64_t length, int64_
     CHECK_OK(per_replay_add(replay, &steps.steps, NULL, NULL));
 }
 
-/* Updates N_RATED of the latest `n` transitions, some twice. If `other` is given, as a mixture with it, which gets every
- * third entry. */
+/* Updates N_RATED of the latest `n` transitions, some twice. If `other` is not NULL, the update is one of a mixture, and
+ * every third entry is for `other`. */
 static void rate_again(per_replay* replay, per_replay* other, int64_t n, uint64_t* state) {
     int64_t ids[N_RATED];
     float priorities[N_RATED];
@@ -305,7 +305,8 @@ static void a_reference_is_raised(void) {
     per_replay_free(plain);
 }
 
-/* The latest of the rows that an end of an episode makes live decides if the reference is raised: at 32 half-lives. */
+/* When the end of an episode makes several rows live, the latest decides whether the reference is raised: at 32
+ * half-lives. */
 static void rows_that_become_live_together_raise_the_reference(int32_t max_times_sampled) {
     for (int last = 31; last <= 34; ++last) {
         per_replay_options options = fresh_options(1, 1, -1, PER_AGE_STEPS);

@@ -64,7 +64,7 @@ float PriorityStore::decayed(float priority, int64_t birth) const {
                                                               static_cast<double>(freshness_.reference)));
 }
 
-// Turns priorities into the tree's leaves in place, for each slot. `births` are found if they are NULL.
+// Turns priorities into the tree's leaves in place, for each slot. If `births` is NULL, they are looked up.
 void PriorityStore::compute_leaves(int64_t n, const int64_t* slots, const int64_t* births, float* leaves_out) const {
     if (freshness_.decays() && n <= 2) {
         for (int64_t i = 0; i < n; ++i) leaves_out[i] = decayed(leaves_out[i], births_.of_slot(slots[i]));
