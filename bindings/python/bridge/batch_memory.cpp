@@ -35,10 +35,6 @@ void release(ArrayMemory* memory) {
 
 }  // namespace
 
-bool Shape::equals(const int64_t* other, int other_ndim) const {
-    return ndim == other_ndim && std::equal(axes, axes + ndim, other);
-}
-
 ArrayMemory::ArrayMemory(SpareMemory& home, size_t n_bytes)
     : PyObject{}, home_(home), n_bytes_(n_bytes), tensor_{}, shape_{}, strides_{} {}
 

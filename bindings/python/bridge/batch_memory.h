@@ -17,8 +17,6 @@ constexpr int max_axes = 16;
 
 /* The shape of an array, C-contiguous. Not const, since numpy and DLPack take it by a non-const pointer. */
 struct Shape {
-    bool equals(const int64_t* other, int other_ndim) const;
-
     int ndim;
     int64_t axes[max_axes];
 };

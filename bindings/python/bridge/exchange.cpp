@@ -46,20 +46,30 @@ ArrayMemory::Owner take_memory(const Output& output, const Shape& shape) {
     return output.memory->take(n_bytes);
 }
 
-// True if this is the only reference to an array, no other object refers to its memory, and that is still the memory of
-// ours that it was created with.
-bool is_unused(PyObject* array) {
+py::object copy_of(const py::object& dict) {
+    auto copy = py::reinterpret_steal<py::object>(PyDict_Copy(dict.ptr()));
+    if (!copy) throw py::error_already_set();
+    return copy;
+}
+
+void set_item(const py::object& dict, const py::object& name, const py::object& value) {
+    if (PyDict_SetItem(dict.ptr(), name.ptr(), value.ptr()) != 0) throw py::error_already_set();
+}
+
+// True if an array has no other references than these, no other object refers to its memory, and that is still the
+// memory of ours that it was created with.
+bool is_unused(PyObject* array, Py_ssize_t references) {
+    if (!PyArray_CheckExact(array) || Py_REFCNT(array) != references) return false;
     PyObject* const base = PyArray_BASE(reinterpret_cast<PyArrayObject*>(array));
     const auto* weak_references =
         reinterpret_cast<PyObject**>(reinterpret_cast<char*>(array) + Py_TYPE(array)->tp_weaklistoffset);
-    return Py_REFCNT(array) == 1 && base != nullptr && ArrayMemory::is_base(base) && Py_REFCNT(base) == 1 &&
-           *weak_references == nullptr;
+    return base != nullptr && ArrayMemory::is_base(base) && Py_REFCNT(base) == 1 && *weak_references == nullptr;
 }
 
 }  // namespace
 
 Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresses, const py::dict& layout,
-                   py::object check, py::object as_array)
+                   py::object check, py::object as_array, py::object make_batch)
     : plain_(std::move(plain)),
       handle_object_(std::move(handle)),
       handle_(reinterpret_cast<void*>(addresses["handle"].cast<uintptr_t>())),
@@ -70,6 +80,8 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
                  function_at<decltype(Functions::update_mixture)>(addresses, "per_mixture_update_priorities"),
                  function_at<decltype(Functions::write)>(addresses, "per_writer_add")},
       check_(std::move(check)),
+      make_batch_(std::move(make_batch)),
+      batch_type_(layout["is_batch_type"].cast<bool>() ? reinterpret_cast<PyTypeObject*>(make_batch_.ptr()) : nullptr),
       types_(std::move(as_array)),
       n_fields_(layout["n_fields"].cast<int64_t>()),
       n_envs_(layout["n_envs"].cast<int64_t>()),
@@ -98,21 +110,32 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
     if (!tensor_type.is_none()) {
         tensors_ = types_.exchange_api(reinterpret_cast<PyTypeObject*>(tensor_type.ptr()));
     } else {
-        for (const Output& output : outputs_.arrays) output.memory->keep_nothing();  // last_arrays keep it
+        for (const Output& output : outputs_.arrays) output.memory->keep_nothing();  // `last` keeps it
     }
 }
 
+// Makes last[0] the arrays for a batch: those of the last batch if it is gone, else those of the one before. Batches of
+// another size have none.
+void Outputs::choose_last(int64_t batch_size) {
+    if (std::exchange(size_of_last, batch_size) != batch_size) last = {};
+    const auto is_gone = [](const py::object& arrays) {
+        PyObject* first = nullptr;
+        Py_ssize_t place = 0;
+        return PyDict_Next(arrays.ptr(), &place, nullptr, &first) != 0 && is_unused(first, 1);
+    };
+    if (!last[0] || !is_gone(last[0])) std::swap(last[0], last[1]);
+    if (!last[0]) last[0] = copy_of(names);
+}
+
 void Outputs::forget_arrays() {
-    for (Output& output : arrays) {
-        output.memory->keep_nothing();
-        output.last_arrays = {};
-    }
+    for (const Output& output : arrays) output.memory->keep_nothing();
+    last = {};
 }
 
 void Exchange::close() {
     handle_object_ = py::none();
     outputs_.forget_arrays();
-    outputs_of_mixture_.forget_arrays();
+    for (Outputs& outputs : outputs_of_mixtures_) outputs.forget_arrays();
     plain_.attr("close")();
 }
 
@@ -252,15 +275,15 @@ py::object Exchange::new_ids(int ndim, const int64_t* shape, const py::object& s
     return ids;
 }
 
-// Draws with call(batch, its size, stream) into the arrays of `out`, or into new ones. Draws that only Python can make
-// are left to by_python().
-template <class ByPython, class Call>
+// Draws with call(batch, its size, stream) into the arrays of `out`, or into new ones, and returns them. Empty, without
+// a draw, if only Python can make it.
+template <class Call>
 py::object Exchange::draw(Outputs& outputs, const py::object& batch_size, const py::object& out,
-                          const py::object& stream, const ByPython& by_python, const Call& call) {
+                          const py::object& stream, const Call& call) {
     const Py_ssize_t count = PyLong_Check(batch_size.ptr()) ? PyLong_AsSsize_t(batch_size.ptr()) : -1;
     if (count < 1 || !is_for_us(stream)) {
         PyErr_Clear();
-        return by_python();
+        return {};
     }
     std::vector<std::byte> block = batch_block_;
     auto& batch = at<per_batch>(block, 0);
@@ -268,13 +291,13 @@ py::object Exchange::draw(Outputs& outputs, const py::object& batch_size, const 
     batch.next_fields = batch.fields + n_fields_;
     py::object arrays = out;
     if (!out.is_none()) {
-        if (!reuse(outputs, out, count, block)) return by_python();
+        if (!reuse(outputs, out, count, block)) return {};
     } else if (!is_on_device_) {
         arrays = new_arrays(outputs, count, block);
-        if (!arrays) return by_python();
+        if (!arrays) return {};
     } else {
         arrays = plain_.attr("new_batch")(batch_size, stream);
-        if (!reuse(outputs, arrays, count, block)) return by_python();
+        if (!reuse(outputs, arrays, count, block)) return {};
     }
     void* const queue = number_of(stream);
     per_status status;
@@ -289,40 +312,40 @@ py::object Exchange::draw(Outputs& outputs, const py::object& batch_size, const 
 py::object Exchange::sample(const py::object& batch_size, uintptr_t options, const py::object& out,
                             const py::object& stream) {
     const py::object open = keep_open();
-    return draw(
-        outputs_, batch_size, out, stream, [&] { return plain_.attr("sample")(batch_size, options, out, stream); },
-        [&](std::vector<std::byte>& block, int64_t count, void* queue) {
-            return functions_.sample(buffer(), reinterpret_cast<const per_sample_options*>(options), count,
-                                     &at<per_batch>(block, 0), queue);
-        });
+    const auto call = [&](std::vector<std::byte>& block, int64_t count, void* queue) {
+        return functions_.sample(buffer(), reinterpret_cast<const per_sample_options*>(options), count,
+                                 &at<per_batch>(block, 0), queue);
+    };
+    const py::object arrays = draw(outputs_, batch_size, out, stream, call);
+    if (!arrays) return plain_.attr("sample")(batch_size, options, out, stream);
+    return out.is_none() ? new_batch(arrays) : arrays;
 }
 
 py::object Exchange::sample_mixture(uintptr_t sources, int64_t n_sources, bool has_times_sampled,
                                     const py::object& batch_size, uintptr_t options, const py::object& out,
                                     const py::object& stream) {
-    const auto by_python = [&] {
-        return plain_.attr("sample_mixture")(sources, n_sources, has_times_sampled, batch_size, options, out, stream);
-    };
-    if (is_on_device_) return by_python();
-    Outputs& outputs = outputs_of_mixture(has_times_sampled);
-    const size_t place = outputs.arrays.back().offset;
-    return draw(outputs, batch_size, out, stream, by_python,
-                [&](std::vector<std::byte>& block, int64_t count, void* queue) {
-                    return functions_.sample_mixture(reinterpret_cast<per_source*>(sources), n_sources,
-                                                     reinterpret_cast<const per_sample_options*>(options), count,
-                                                     &at<per_batch>(block, 0), at<int32_t*>(block, place), queue);
-                });
+    py::object arrays;
+    if (!is_on_device_) {
+        Outputs& outputs = outputs_of_mixture(has_times_sampled);
+        const size_t place = outputs.arrays.back().offset;
+        const auto call = [&](std::vector<std::byte>& block, int64_t count, void* queue) {
+            return functions_.sample_mixture(reinterpret_cast<per_source*>(sources), n_sources,
+                                             reinterpret_cast<const per_sample_options*>(options), count,
+                                             &at<per_batch>(block, 0), at<int32_t*>(block, place), queue);
+        };
+        arrays = draw(outputs, batch_size, out, stream, call);
+    }
+    if (arrays) return arrays;
+    return plain_.attr("sample_mixture")(sources, n_sources, has_times_sampled, batch_size, options, out, stream);
 }
 
 // The arrays of a batch of the buffer, perhaps without times_sampled, and `sources`. The address of the latter is the
 // last in a block.
 Outputs& Exchange::outputs_of_mixture(bool has_times_sampled) {
+    Outputs& kept = outputs_of_mixtures_[has_times_sampled];
+    if (!kept.arrays.empty()) return kept;
     const py::str name_of_times("times_sampled");
-    Outputs& outputs = outputs_of_mixture_;
-    const bool is_ready = !outputs.arrays.empty() && outputs.names.contains(name_of_times) ==
-                                                         (has_times_sampled && outputs_.names.contains(name_of_times));
-    if (is_ready) return outputs;
-    outputs = {};
+    Outputs outputs;
     const auto add = [&](const py::object& name, std::vector<int64_t> shape, int32_t dtype, const py::object& descr,
                          size_t offset) {
         outputs.arrays.push_back({name, std::move(shape), dtype, descr, offset, SpareMemory::open()});
@@ -334,35 +357,40 @@ Outputs& Exchange::outputs_of_mixture(bool has_times_sampled) {
             add(output.name, output.shape, output.dtype, output.descr, output.offset);
     const auto int32 = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyArray_DescrFromType(NPY_INT32)));
     add(py::str("sources"), {0}, PER_INT32, int32, batch_block_.size() - sizeof(void*));
-    return outputs;
+    if (kept.arrays.empty()) kept = std::move(outputs);  // else another thread was first
+    return kept;
 }
 
-// Empty if no memory can be allocated; the error is then Python's to raise.
+// Arrays by name for the next batch. Empty if no memory can be allocated; the error is then Python's to raise.
+//
+// Arrays of an earlier batch that nobody else holds any more are used again, since creating one takes longer. The new
+// dict holds them before they are looked at: while an array is created, Python may run another thread, which must not
+// use them as well.
 py::object Exchange::new_arrays(Outputs& outputs, int64_t batch_size, std::vector<std::byte>& block) {
-    const auto arrays = py::reinterpret_steal<py::object>(PyDict_Copy(outputs.names.ptr()));
-    if (!arrays) throw py::error_already_set();
-    for (Output& output : outputs.arrays) {
-        const py::object array = array_of(output, batch_size, &at<void*>(block, output.offset));
-        if (!array) return {};
-        if (PyDict_SetItem(arrays.ptr(), output.name.ptr(), array.ptr()) != 0) throw py::error_already_set();
+    if (tensors_ == nullptr) outputs.choose_last(batch_size);
+    const py::object last = outputs.last[0];
+    const py::object arrays = copy_of(last ? last : outputs.names);
+    Py_ssize_t place = 0;
+    for (const Output& output : outputs.arrays) {
+        PyObject* array = nullptr;
+        PyDict_Next(arrays.ptr(), &place, nullptr, &array);
+        void*& address = at<void*>(block, output.offset);
+        address = is_unused(array, 2) ? address_of_target(array, output, batch_size) : nullptr;
+        if (address != nullptr) continue;  // else it is held, or was changed
+        const py::object created = new_array(output, batch_size, &address);
+        if (!created) return {};
+        set_item(arrays, output.name, created);
+        if (last) set_item(last, output.name, created);
     }
     return arrays;
 }
 
-// An array for the next batch: an earlier one that nobody else holds any more, since creating one takes longer, or else
-// a new one. Two are kept, as a learner holds one batch while it draws the next. Empty if no memory can be allocated.
-py::object Exchange::array_of(Output& output, int64_t batch_size, void** address) {
-    if (tensors_ != nullptr) return new_array(output, batch_size, address);
-    for (py::object& last : output.last_arrays) {
-        if (!last || !is_unused(last.ptr())) continue;
-        *address = address_of_target(last.ptr(), output, batch_size);
-        if (*address != nullptr) return last;
-        last = {};  // of another size, or changed
-    }
-    py::object array = new_array(output, batch_size, address);
-    auto& [newest, oldest] = output.last_arrays;
-    oldest = std::exchange(newest, array);
-    return array;
+// make_batch(arrays). Calling the type would run Python code, which takes longer than all else here.
+py::object Exchange::new_batch(const py::object& arrays) const {
+    if (batch_type_ == nullptr) return make_batch_(arrays);
+    auto batch = py::reinterpret_steal<py::object>(batch_type_->tp_alloc(batch_type_, 0));
+    if (!batch || PyObject_GenericSetDict(batch.ptr(), arrays.ptr(), nullptr) != 0) throw py::error_already_set();
+    return batch;
 }
 
 // Empty if no memory can be allocated.
@@ -402,19 +430,22 @@ bool Exchange::reuse(const Outputs& outputs, const py::dict& out, int64_t batch_
 
 // Address of a batch array; NULL unless it is writable and has the output's dtype and shape.
 void* Exchange::address_of_target(PyObject* target, const Output& output, int64_t batch_size) {
-    const Shape shape = shape_of(output, batch_size);
+    const auto has_shape = [&](const int64_t* axes, int ndim) {
+        return ndim == std::ssize(output.shape) && axes[0] == batch_size &&
+               std::equal(output.shape.begin() + 1, output.shape.end(), axes + 1);
+    };
     if (!is_on_device_ && PyArray_CheckExact(target)) {
         auto* array = reinterpret_cast<PyArrayObject*>(target);
         const auto* axes = reinterpret_cast<const int64_t*>(PyArray_DIMS(array));
         const bool fits = reinterpret_cast<PyObject*>(PyArray_DESCR(array)) == output.descr.ptr() &&
-                          PyArray_ISCARRAY(array) && shape.equals(axes, PyArray_NDIM(array));
+                          PyArray_ISCARRAY(array) && has_shape(axes, PyArray_NDIM(array));
         return fits ? PyArray_DATA(array) : nullptr;
     }
     DLTensor tensor;
     if (tensors_ == nullptr || types_.exchange_api(Py_TYPE(target)) != tensors_) return nullptr;
     if (!types_.find_tensor(target, tensor)) return nullptr;
     const bool fits = bridge::dtype_of(tensor.dtype) == static_cast<per_dtype>(output.dtype) &&
-                      is_contiguous_on(device_, tensor) && shape.equals(tensor.shape, tensor.ndim);
+                      is_contiguous_on(device_, tensor) && has_shape(tensor.shape, tensor.ndim);
     return fits ? static_cast<char*>(tensor.data) + tensor.byte_offset : nullptr;
 }
 

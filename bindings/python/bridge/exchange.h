@@ -10,7 +10,7 @@
 
 namespace per::bridge {
 
-/* An array of a batch: its description, the offset of its address in a block of per_batch, and memory kept for it. */
+/* An array of a batch: its description, the offset of its address in a block of per_batch, and memory for tensors. */
 struct Output {
     py::object name;
     std::vector<int64_t> shape; /* with room for the batch's axis in front */
@@ -18,14 +18,20 @@ struct Output {
     py::object descr; /* numpy's dtype */
     size_t offset;
     SpareMemory::Owner memory;
-    std::array<py::object, 2> last_arrays; /* of numpy: given out again once nobody else holds them */
 };
 
-/* The arrays of a batch, and a dict of their names with None values: copying it is faster than growing a dict. */
+/*
+ * The arrays of a batch, and dicts of them by name, in this order: copying a dict is faster than growing one. `names`
+ * has None in place of arrays. `last` has numpy's arrays of the last two batches, which are given out again once nobody
+ * else holds them: a learner holds one batch while it draws the next.
+ */
 struct Outputs {
     std::vector<Output> arrays;
     py::dict names;
+    std::array<py::object, 2> last;
+    int64_t size_of_last = 0;
 
+    void choose_last(int64_t batch_size);
     void forget_arrays();
 };
 
@@ -50,7 +56,7 @@ class Exchange {
     };
 
     Exchange(py::object plain, py::object handle, const py::dict& addresses, const py::dict& layout, py::object check,
-             py::object as_array);
+             py::object as_array, py::object make_batch);
 
     py::object add(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run,
                    const py::object& stream);
@@ -86,13 +92,13 @@ class Exchange {
     per_replay* buffer() const { return static_cast<per_replay*>(handle_); }
     bool read_fields(const py::dict& fields, Reader& reader, std::vector<std::byte>& block) const;
     py::object new_ids(int ndim, const int64_t* shape, const py::object& stream, int64_t** address) const;
-    py::object array_of(Output& output, int64_t batch_size, void** address);
     py::object new_array(const Output& output, int64_t batch_size, void** address) const;
     py::object new_arrays(Outputs& outputs, int64_t batch_size, std::vector<std::byte>& block);
+    py::object new_batch(const py::object& arrays) const;
     bool reuse(const Outputs& outputs, const py::dict& out, int64_t batch_size, std::vector<std::byte>& block);
-    template <class ByPython, class Call>
+    template <class Call>
     py::object draw(Outputs& outputs, const py::object& batch_size, const py::object& out, const py::object& stream,
-                    const ByPython& by_python, const Call& call);
+                    const Call& call);
     Outputs& outputs_of_mixture(bool has_times_sampled);
     bool read_priorities(const py::object& ids, const py::object& values, bool are_priorities, Reader& reader,
                          per_priorities& priorities) const;
@@ -103,6 +109,8 @@ class Exchange {
     void* handle_;             /* a per_replay or a per_writer */
     Functions functions_;
     py::object check_;
+    py::object make_batch_;
+    PyTypeObject* batch_type_; /* make_batch_, if that is a type whose attributes are the arrays; else NULL */
     ArrayTypes types_;
     int64_t n_fields_;
     int64_t n_envs_;
@@ -114,10 +122,10 @@ class Exchange {
     size_t terminated_;                                      /* its offset */
     py::dict places_;                                        /* offset by name of a field or next field */
     Outputs outputs_;
-    Outputs outputs_of_mixture_;       /* and the source of each row; empty until they are used */
-    bool is_on_device_;                /* otherwise in host memory */
-    DLDevice device_;                  /* of the arrays of batches */
-    const DLPackExchangeAPI* tensors_; /* of the library that creates them; NULL: numpy */
+    std::array<Outputs, 2> outputs_of_mixtures_; /* by has_times_sampled, with the sources of rows; empty until used */
+    bool is_on_device_;                          /* otherwise in host memory */
+    DLDevice device_;                            /* of the arrays of batches */
+    const DLPackExchangeAPI* tensors_;           /* of the library that creates them; NULL: numpy */
 };
 
 }  // namespace per::bridge

@@ -18,9 +18,9 @@ PYBIND11_MODULE(_bridge, module) {
     module.attr("sizes") = sizes;
 
     py::class_<Exchange>(module, "Exchange", "The calls of a buffer that take or give many arrays.")
-        .def(py::init<py::object, py::object, const py::dict&, const py::dict&, py::object, py::object>(),
+        .def(py::init<py::object, py::object, const py::dict&, const py::dict&, py::object, py::object, py::object>(),
              py::arg("plain"), py::arg("handle"), py::arg("addresses"), py::arg("layout"), py::arg("check"),
-             py::arg("as_array"))
+             py::arg("as_array"), py::arg("make_batch"))
         .def("add", &Exchange::add)
         .def("write", &Exchange::write)
         .def("sample", &Exchange::sample)

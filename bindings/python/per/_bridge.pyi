@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from per import _exchange
+from per.batch import Batch
 
 sizes: dict[str, int]
 """Size in bytes of each struct of per.h, as compiled into the bridge."""
@@ -19,6 +20,7 @@ class Exchange:
         layout: dict[str, Any],
         check: Callable[..., None],
         as_array: Callable[[object, str], tuple[Any, int]],
+        make_batch: Callable[[dict[str, Any]], Batch[Any]],
     ) -> None: ...
     def add(
         self, step_arrays: Sequence[object], fields: Mapping[str, object], env_ids: object, is_run: bool, stream: object
@@ -31,7 +33,7 @@ class Exchange:
         is_run: bool,
         timeout_ms: int,
     ) -> int: ...
-    def sample(self, size: object, options: int, out: dict[str, Any] | None, stream: object) -> dict[str, Any]: ...
+    def sample(self, size: object, options: int, out: dict[str, Any] | None, stream: object) -> Any: ...
     def sample_mixture(
         self,
         sources: int,

@@ -3,16 +3,16 @@
 PER_BRIDGE=0 selects Python, as does a missing bridge for this interpreter. PER_BRIDGE=1 makes a missing bridge an
 error.
 
-Cost of a call beyond the C function, in us, on a Zen 5 machine (rows of 17 and 6 float32, batches of 256; measured by
-bench/overhead.py):
+Cost of a call beyond the C function, in us, on an Emerald Rapids machine (rows of 17 and 6 float32, batches of 256;
+measured by bench/overhead.py):
 
                   numpy, bridge   torch, bridge   numpy, Python
-    sample             1.5             5.5             36
-    sample, out=       0.1             0.8             61
-    update             0.1             0.1              3.4
-    add                0.9             1.3             11
+    sample             0.4             7.2             52
+    sample, out=       0.6             3.2            124
+    update             0.1             0.6             18
+    add                2.1             3.3             56
 
-Each of the thirteen tensors of a batch costs torch 0.4 us; out= avoids them.
+Each of the thirteen tensors of a batch costs torch 0.3 us; out= avoids them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from per import _arrays, _exchange, _library, _memory
 from per._layout import STEP_ARRAYS, Layout
 from per._library import ffi, lib
+from per.batch import Batch
 
 if TYPE_CHECKING:
     from per import _bridge
@@ -86,9 +87,16 @@ def new_exchange(
         plain=plain,
         handle=handle,
         addresses={**addresses, "handle": _address(handle)},
-        layout=_in_bytes(layout) | {"tensor_type": tensor_type, "is_on_device": is_on_device, "device": memory.device},
+        layout=_in_bytes(layout)
+        | {
+            "tensor_type": tensor_type,
+            "is_on_device": is_on_device,
+            "device": memory.device,
+            "is_batch_type": plain.make_batch is Batch,
+        },
         check=_library.check,
         as_array=_arrays.as_array,
+        make_batch=plain.make_batch,
     )
     return made
 

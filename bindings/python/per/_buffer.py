@@ -89,7 +89,8 @@ class Buffer(Store, Generic[Array]):
 
     def _new_exchange(self, handle: Any, layout: Layout) -> tuple[_exchange.Exchange, _AnyExchange]:
         """Two objects that pass arrays of that layout: one in pure Python, and the fastest available."""
-        plain = _exchange.Exchange(handle, layout, self._memory)
+        make_batch = batch.maker_of(self._batch_type, self._outputs)
+        plain = _exchange.Exchange(handle, layout, self._memory, make_batch)
         return plain, _bridging.new_exchange(handle, plain, layout, self._memory)
 
     def _exchange_for(self, n_step: int) -> tuple[_exchange.Exchange, _AnyExchange]:
@@ -141,7 +142,7 @@ class Buffer(Store, Generic[Array]):
         if not self._is_nested:
             return arrays
         nodes = self._outputs if outputs is None else outputs
-        return {name: batch.nest(node, arrays) for name, node in nodes.items()}
+        return batch.nested(nodes, arrays)
 
     def _arrays_of(self, out: Batch) -> dict[str, Any]:
         if self._kind == "jax":

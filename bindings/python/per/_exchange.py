@@ -21,13 +21,21 @@ from per._layout import STEP_ARRAYS, Layout, Output
 from per._library import NULL, check, ffi, lib
 from per._memory import DeviceMemory, HostMemory
 from per._streams import CURRENT, Queue
+from per.batch import Batch
 from per.typing import IntLike
 
 
 class Exchange:
     """Calls of a buffer or a writer that take or return many arrays."""
 
-    def __init__(self, handle: Any, layout: Layout, memory: HostMemory | DeviceMemory) -> None:
+    def __init__(
+        self,
+        handle: Any,
+        layout: Layout,
+        memory: HostMemory | DeviceMemory,
+        make_batch: Callable[[dict[str, Any]], Batch[Any]] = Batch,
+    ) -> None:
+        self.make_batch = make_batch
         self._handle = handle
         self._layout = layout
         self._memory = memory
@@ -168,8 +176,8 @@ class Exchange:
         stream: object,
         call: hindsight.Call | None = None,
         key: object = None,
-    ) -> dict[str, Any]:
-        """per_replay_sample(): the arrays of the batch by name; those of `out` if given.
+    ) -> Any:
+        """per_replay_sample(): a batch, or the arrays of `out` if given.
 
         Parameters
         ----------
@@ -196,7 +204,7 @@ class Exchange:
 
         self._draw(sample, call, arrays, pointers)
         self._memory.finish(queue, arrays, numbers)
-        return arrays
+        return self.make_batch(arrays) if out is None else arrays
 
     def _draw(
         self, draw: Callable[[], int], call: hindsight.Call | None, arrays: dict[str, Any], pointers: dict[str, Any]

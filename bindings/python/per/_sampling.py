@@ -90,23 +90,22 @@ class Sampling(Buffer[Array]):
         >>> buffer.sample(4, newest=2).ids[2:].tolist()
         [7, 6]
         """
-        options, address, exchange = None, 0, self._exchange
+        address, exchange, plain = 0, self._exchange, self._plain
         if self._steps > 0:
             self._say_n_step(choices)
         if choices or newest != 0 or key is not None or hindsight is not None:
             options = _options.sample_options(choices, Sampling.sample)
             _options.set_field(options, "newest", "newest", newest)
             address = int(ffi.cast("uintptr_t", options))
-        plain = self._plain
-        if options is not None and self._steps > 0:
-            plain, exchange = self._exchange_for(options.n_step)
+            if self._steps > 0:
+                plain, exchange = self._exchange_for(options.n_step)
         arrays = None if out is None else self._arrays_of(out)
         if hindsight is None and key is None:
-            arrays = exchange.sample(batch_size, address, arrays, stream)
+            drawn = exchange.sample(batch_size, address, arrays, stream)
         else:
             call = None if hindsight is None else Call(hindsight, self._layout)
-            arrays = plain.sample(batch_size, address, arrays, stream, call, key)
-        return self._new_batch(arrays) if out is None else out
+            drawn = plain.sample(batch_size, address, arrays, stream, call, key)
+        return drawn if out is None else out
 
     @overload
     def update_priorities(self, ids: IntArrayLike, td_errors: ArrayLike, *, stream: object = None) -> None: ...

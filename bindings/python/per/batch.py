@@ -94,6 +94,16 @@ def nest(node: Node, arrays: Mapping[str, Any]) -> Any:
     return arrays[node]
 
 
+def maker_of(kind: type[Batch], outputs: dict[str, Node]) -> Callable[[dict[str, Any]], Batch]:
+    """What makes a batch of arrays by full name: the class itself, unless some belong into containers."""
+    return (lambda arrays: kind(nested(outputs, arrays))) if is_nested(outputs) else kind
+
+
+def nested(outputs: dict[str, Node], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays by full name, in the containers of those outputs."""
+    return {name: nest(node, arrays) for name, node in outputs.items()}
+
+
 def flatten(node: Node, value: Any, name: str, arrays: dict[str, Any]) -> None:
     """Enters the arrays of a container into `arrays` by full name. Missing and unknown parts are errors."""
     if isinstance(node, str):
