@@ -363,19 +363,22 @@ Outputs& Exchange::outputs_of_mixture(bool has_times_sampled) {
 
 // Arrays by name for the next batch. Empty if no memory can be allocated; the error is then Python's to raise.
 //
-// Arrays of an earlier batch that nobody else holds any more are used again, since creating one takes longer. The new
-// dict holds them before they are looked at: while an array is created, Python may run another thread, which must not
-// use them as well.
+// Arrays of an earlier batch that nobody else holds any more are used again, since creating one takes longer. Other
+// draws may run while an array is created or dropped. An array therefore counts as unused only if its two references
+// are those of the two dicts: another draw may have replaced it in `last`, or may hold it as well.
 py::object Exchange::new_arrays(Outputs& outputs, int64_t batch_size, std::vector<std::byte>& block) {
     if (tensors_ == nullptr) outputs.choose_last(batch_size);
     const py::object last = outputs.last[0];
     const py::object arrays = copy_of(last ? last : outputs.names);
     Py_ssize_t place = 0;
     for (const Output& output : outputs.arrays) {
-        PyObject* array = nullptr;
+        PyObject *array = nullptr, *array_of_last = nullptr;
+        Py_ssize_t same_place = place;
+        if (last) PyDict_Next(last.ptr(), &same_place, nullptr, &array_of_last);
         PyDict_Next(arrays.ptr(), &place, nullptr, &array);
         void*& address = at<void*>(block, output.offset);
-        address = is_unused(array, 2) ? address_of_target(array, output, batch_size) : nullptr;
+        const bool is_free = array == array_of_last && is_unused(array, 2);
+        address = is_free ? address_of_target(array, output, batch_size) : nullptr;
         if (address != nullptr) continue;  // else it is held, or was changed
         const py::object created = new_array(output, batch_size, &address);
         if (!created) return {};
@@ -385,11 +388,13 @@ py::object Exchange::new_arrays(Outputs& outputs, int64_t batch_size, std::vecto
     return arrays;
 }
 
-// make_batch(arrays). Calling the type would run Python code, which takes longer than all else here.
+// make_batch(arrays). Calling the type would run Python code, which takes longer than all else here. The dict is set by
+// name, since CPython 3.13.0 finds no attribute in one that PyObject_GenericSetDict() has set.
 py::object Exchange::new_batch(const py::object& arrays) const {
     if (batch_type_ == nullptr) return make_batch_(arrays);
+    static PyObject* const name = PyUnicode_InternFromString("__dict__");
     auto batch = py::reinterpret_steal<py::object>(batch_type_->tp_alloc(batch_type_, 0));
-    if (!batch || PyObject_GenericSetDict(batch.ptr(), arrays.ptr(), nullptr) != 0) throw py::error_already_set();
+    if (!batch || PyObject_GenericSetAttr(batch.ptr(), name, arrays.ptr()) != 0) throw py::error_already_set();
     return batch;
 }
 

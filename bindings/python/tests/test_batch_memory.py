@@ -148,6 +148,18 @@ def test_an_array_to_which_anything_refers_is_not_given_out_again(refer):
     assert len(set(live)) == len(live)
 
 
+def test_draws_within_a_draw_do_not_give_out_what_it_was_about_to_take():
+    buffer = filled()
+    batch = buffer.sample(16)
+    kept, values = batch.reward, batch.reward.copy()
+    reference = weakref.ref(batch.observation, lambda _: [buffer.sample(16), buffer.sample(16)])
+    del batch
+    later = [buffer.sample(16) for _ in range(3)]  # the first drops the observation, and its callback draws
+    assert reference() is None
+    assert kept.tolist() == values.tolist()
+    assert all(each.reward is not kept for each in later)
+
+
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_no_more_than_two_arrays_are_kept(kind):
     def resident():
