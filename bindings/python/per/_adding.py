@@ -118,9 +118,7 @@ class Adding(Buffer[Array]):
             )
         step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
         ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, False, stream)
-        self._diagnostics.look_at_steps(1, self._open)
-        if self._diagnostics.looks_at_rewards:
-            self._diagnostics.look_at_rewards(reward)
+        self._diagnostics.look_at_steps(1, reward, self)
         return ids
 
     @_options.by_name
@@ -199,9 +197,7 @@ class Adding(Buffer[Array]):
             fields = self._flat(fields)
         step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
         ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, True, stream)
-        self._diagnostics.look_at_steps(len(ids), self._open)
-        if self._diagnostics.looks_at_rewards:
-            self._diagnostics.look_at_rewards(reward)
+        self._diagnostics.look_at_steps(len(ids), reward, self)
         self._diagnostics.look_at_length(len(ids), self._n_envs, self._capacity)
         return ids
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import sys
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from per import _arrays, _library
 from per._errors import PerWarning
+from per._handle import Handle
 from per._library import lib
 from per.statistics import Statistics
 
@@ -37,27 +37,32 @@ class Diagnostics:
 
     def __init__(self, autoreset: str, looks_by_itself: bool) -> None:
         self._autoreset = autoreset
-        self.looks_at_rewards = looks_by_itself
+        self._looks_at_rewards = looks_by_itself
         self.looks_at_critics = True
         self._looks_at_lengths = True
         self._suspicions = [_suspicion_of_cuts, _suspicion_of_resets]
         self._calls = 0  # number of calls that added steps
         self._next_look = 1 if looks_by_itself else sys.maxsize  # the call at which the next check is due
 
-    def look_at_steps(self, calls: int, open_handle: Callable[[], Any]) -> None:
-        """Warns if the statistics show that steps are given wrongly. Reads them seldom, as that is slow.
+    def look_at_steps(self, calls: int, reward: object, buffer: Handle) -> None:
+        """Warns if the statistics show that steps are given wrongly, and of a whole reward that float32 would round.
 
-        Parameters
-        ----------
-        open_handle : Callable[[], Any]
-            Returns the handle of the buffer.
+        Reads the statistics seldom, as that is slow.
         """
-        self._calls += calls
-        if self._calls < self._next_look or not self._suspicions:
-            return
-        n = self._calls
-        self._next_look = min(1 << n.bit_length(), (n // _CALLS_BETWEEN_LOOKS + 1) * _CALLS_BETWEEN_LOOKS)
-        self.look_at_statistics(read_statistics(open_handle()), stacklevel=4)
+        self._calls = n = self._calls + calls
+        if n >= self._next_look and self._suspicions:
+            self._next_look = min(1 << n.bit_length(), (n // _CALLS_BETWEEN_LOOKS + 1) * _CALLS_BETWEEN_LOOKS)
+            self.look_at_statistics(read_statistics(buffer._open()), stacklevel=4)
+        if self._looks_at_rewards and type(reward) is not float:
+            rounded = _arrays.rounded_by_float32(reward)
+            if rounded is not None:
+                self._looks_at_rewards = False
+                warnings.warn(
+                    f"reward {rounded} is stored as {int(np.float32(rounded))}: rewards are float32, which has not all "
+                    f"whole numbers above 2^24",
+                    PerWarning,
+                    stacklevel=3,
+                )
 
     def look_at_statistics(self, statistics: Statistics, stacklevel: int = 3) -> None:
         """Warns of each problem that the statistics suggest."""
@@ -66,18 +71,6 @@ class Diagnostics:
             if message is not None:
                 self._suspicions = [other for other in self._suspicions if other is not suspicion]
                 warnings.warn(message, PerWarning, stacklevel=stacklevel)
-
-    def look_at_rewards(self, reward: object) -> None:
-        """Warns of a whole number that float32 would round."""
-        rounded = _arrays.rounded_by_float32(reward)
-        if rounded is not None:
-            self.looks_at_rewards = False
-            warnings.warn(
-                f"reward {rounded} is stored as {int(np.float32(rounded))}: rewards are float32, which has not all "
-                f"whole numbers above 2^24",
-                PerWarning,
-                stacklevel=3,
-            )
 
     def look_at_critics(self, ids: Any, td_errors: object) -> None:
         """Warns of as many critics as ids; of more than 16 the library makes an error.
