@@ -363,27 +363,29 @@ Outputs& Exchange::outputs_of_mixture(bool has_times_sampled) {
 
 // Arrays by name for the next batch. Empty if no memory can be allocated; the error is then Python's to raise.
 //
-// Arrays of an earlier batch that nobody else holds any more are used again, since creating one takes longer. Other
-// draws may run while an array is created or dropped. An array therefore counts as unused only if its two references
-// are those of the two dicts: another draw may have replaced it in `last`, or may hold it as well.
+// Arrays of an earlier batch that nobody else holds any more are used again, since creating one takes longer. An unused
+// one has two references, those of the two dicts. While an array is created or dropped, other draws may run. If one of
+// them replaced arrays, those of the two dicts differ, and the rest are all created.
 py::object Exchange::new_arrays(Outputs& outputs, int64_t batch_size, std::vector<std::byte>& block) {
     if (tensors_ == nullptr) outputs.choose_last(batch_size);
     const py::object last = outputs.last[0];
+    uint64_t n_replaced = outputs.n_replaced;
     const py::object arrays = copy_of(last ? last : outputs.names);
     Py_ssize_t place = 0;
     for (const Output& output : outputs.arrays) {
-        PyObject *array = nullptr, *array_of_last = nullptr;
-        Py_ssize_t same_place = place;
-        if (last) PyDict_Next(last.ptr(), &same_place, nullptr, &array_of_last);
+        PyObject* array = nullptr;
         PyDict_Next(arrays.ptr(), &place, nullptr, &array);
         void*& address = at<void*>(block, output.offset);
-        const bool is_free = array == array_of_last && is_unused(array, 2);
+        const bool is_free = n_replaced == outputs.n_replaced && is_unused(array, 2);
         address = is_free ? address_of_target(array, output, batch_size) : nullptr;
         if (address != nullptr) continue;  // else it is held, or was changed
         const py::object created = new_array(output, batch_size, &address);
         if (!created) return {};
         set_item(arrays, output.name, created);
-        if (last) set_item(last, output.name, created);
+        if (!last) continue;
+        ++n_replaced;
+        ++outputs.n_replaced;  // before the array is dropped, since draws may then run
+        set_item(last, output.name, created);
     }
     return arrays;
 }

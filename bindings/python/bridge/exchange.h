@@ -30,6 +30,7 @@ struct Outputs {
     py::dict names;
     std::array<py::object, 2> last;
     int64_t size_of_last = 0;
+    uint64_t n_replaced = 0; /* arrays of `last` */
 
     void choose_last(int64_t batch_size);
     void forget_arrays();
