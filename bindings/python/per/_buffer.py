@@ -71,7 +71,7 @@ class Buffer(Store, Generic[Array]):
         self._learned_steps = int(options.sequence_length)
         self._keeps_times_sampled = bool(options.keep_times_sampled)
         self._n_step = int(options.n_step)
-        self._n_step_lock = threading.Lock()
+        self._n_step_lock = threading.RLock()  # a signal handler may take it again
         layout = self._sequence_layout(self._n_step)
         _kinds.check_dtypes(kind, layout)
         self._layout = layout

@@ -14,17 +14,23 @@ from per.loader import LoadedBatch
 from per.ragged import Ragged
 
 _registered: set[str] = set()
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may take it again
 
 
 def register() -> None:
     """Registers with each of the two libraries that is imported, once."""
     for library, register_with in (("jax", _register_with_jax), ("torch", _register_with_torch)):
-        if library in sys.modules and library not in _registered:
-            with _lock:
-                if library not in _registered:
-                    register_with()
-                    _registered.add(library)
+        if library not in sys.modules:
+            continue
+        with _lock:
+            if library in _registered:
+                continue
+            _registered.add(library)
+            try:
+                register_with()
+            except BaseException:
+                _registered.discard(library)
+                raise
 
 
 def _flatten(batch: Batch) -> tuple[list[Any], tuple[str, ...]]:

@@ -83,7 +83,7 @@ class Mixture(Guarded, Generic[Array]):
                 )
         self._sources = ffi.new("per_source[]", len(self._buffers))
         self._address = int(ffi.cast("uintptr_t", self._sources))
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may take it again
         for each in self._sources:
             _options.set_options(each, {"when_empty": when_empty})
         self.shares = shares
@@ -279,18 +279,14 @@ class Mixture(Guarded, Generic[Array]):
                 allowed = ", ".join(map(repr, self._buffers))
                 raise InvalidArgument(f"{argument} has {shown}; allowed: {allowed}, all of them")
         with self._call():
-            before = bytes(ffi.buffer(self._sources))
-            try:
-                for argument, values in given.items():
-                    for source, name in zip(self._sources, self._buffers, strict=True):
-                        member = {"shares": "share", "carries": "carry"}[argument]
-                        _options.set_field(source, member, f"{argument}[{name!r}]", values[name])
-                next(iter(self._buffers.values()))._plain.update_mixture(
-                    self._address, len(self._buffers), [], [], [], True, None
-                )
-            except BaseException:
-                ffi.buffer(self._sources)[:] = before
-                raise
+            changed = ffi.new("per_source[]", list(self._sources))
+            for argument, values in given.items():
+                for source, name in zip(changed, self._buffers, strict=True):
+                    member = {"shares": "share", "carries": "carry"}[argument]
+                    _options.set_field(source, member, f"{argument}[{name!r}]", values[name])
+            address = int(ffi.cast("uintptr_t", changed))
+            next(iter(self._buffers.values()))._plain.update_mixture(address, len(changed), [], [], [], True, None)
+            ffi.memmove(self._sources, changed, ffi.sizeof(changed))
 
     @contextlib.contextmanager
     def _call(self) -> Iterator[None]:

@@ -1,8 +1,9 @@
-"""Exceptions from signal handlers, such as Ctrl-C, while handles are created: no handle leaks."""
+"""Signal handlers amid calls: an exception while handles are created leaks none, and calls in a handler end."""
 
 import contextlib
 import dis
 import gc
+import itertools
 import linecache
 import os
 import pathlib
@@ -10,12 +11,15 @@ import random
 import signal
 import sys
 import time
+import types
 
 import cuda_switch
 import numpy as np
 import per
 import pytest
+from per import _pytrees
 from per._library import ffi, lib
+from per.integrations import _first_step
 
 PACKAGE = str(pathlib.Path(per.__file__).parent)
 FIELDS = {"observation": per.Field(64)}
@@ -210,3 +214,76 @@ def test_a_storm_of_signals_over_a_constructor_loses_no_handle(name, tmp_path, m
         signal.setitimer(signal.ITIMER_REAL, 0)  # make() may have failed
         signal.signal(signal.SIGALRM, earlier)
     leaks.check()
+
+
+@contextlib.contextmanager
+def called_at_each_line(handler):
+    """Calls it before each line of the package, where a signal handler might run. A call that waits forever fails."""
+
+    def trace(frame, event, argument):
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        if event == "line":
+            handler()  # untraced
+        return trace
+
+    def give_up(number, frame):
+        raise TimeoutError
+
+    earlier, earlier_trace = signal.signal(signal.SIGALRM, give_up), sys.gettrace()
+    signal.alarm(60)
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(earlier_trace)
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, earlier)
+
+
+def test_a_handler_may_use_a_mixture_amid_its_calls():
+    mixture = per.Mixture({"a": (filled(), 1), "b": (filled(), 1)})
+    batch, shares = mixture.sample(4), []
+
+    def handler():
+        assert mixture.sample(2).size == 2
+        shares.append(mixture.state_dict()["shares"])
+        mixture.update_priorities(batch, priorities=[1] * 4)
+
+    with called_at_each_line(handler):
+        mixture.sample(4)
+        mixture.shares = {"a": 3, "b": 9}
+        mixture.update_priorities(batch, priorities=[2] * 4)
+    before, after = {"a": 0.5, "b": 0.5}, {"a": 0.25, "b": 0.75}
+    assert shares.count(before) + shares.count(after) == len(shares) > 20
+    assert shares[0] == before
+    assert shares[-1] == after
+
+
+def test_a_handler_may_add_the_first_step_amid_the_first_step():
+    class Owner:
+        buffer = None
+
+    def declared(owner):
+        return _first_step.declared(owner, "buffer", lambda: per.ReplayBuffer(10, FIELDS))
+
+    def is_handled_at(point):
+        owner, seen, lines = Owner(), [], itertools.count()
+        with called_at_each_line(lambda: seen.append(declared(owner)) if next(lines) == point else None):
+            buffer = declared(owner)
+        assert all(each is buffer is owner.buffer for each in seen)
+        return len(seen) == 1
+
+    points = itertools.takewhile(is_handled_at, itertools.count())
+    assert sum(1 for _ in points) > 20
+
+
+def test_a_handler_may_create_a_buffer_amid_the_registration_of_batches(monkeypatch):
+    calls = []
+    monkeypatch.setattr(_pytrees, "_registered", set())
+    for library in ("jax", "torch"):
+        monkeypatch.setitem(sys.modules, library, types.ModuleType(library))
+        monkeypatch.setattr(_pytrees, f"_register_with_{library}", lambda library=library: calls.append(library))
+    with called_at_each_line(_pytrees.register):
+        _pytrees.register()
+    assert sorted(calls) == ["jax", "torch"]

@@ -8,17 +8,21 @@ from typing import Any
 
 import per
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may take it again
 
 
 def declared(owner: Any, name: str, declare: Callable[[], per.ReplayBuffer]) -> per.ReplayBuffer:
-    """The buffer in an attribute of an object, created at the first step.
+    """The buffer in an attribute of an object, None at first, created at the first step.
 
     Threads that add first steps at the same time get the same buffer.
     """
-    if getattr(owner, name) is None:
+    attributes = vars(owner)
+    attributes.setdefault(name, None)  # which the class may have
+    if attributes[name] is None:
         with _lock:
-            if getattr(owner, name) is None:
-                setattr(owner, name, declare())
-    buffer: per.ReplayBuffer = getattr(owner, name)
+            if attributes[name] is None:
+                made = declare()
+                # Without a call Python handles no signal, and a handler that was first has set it.
+                attributes[name] = made if attributes[name] is None else attributes[name]
+    buffer: per.ReplayBuffer = attributes[name]
     return buffer
