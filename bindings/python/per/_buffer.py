@@ -113,13 +113,13 @@ class Buffer(Store, Generic[Array]):
         """Frees its memory. Every later call but close() is an error."""
         if self._handle is not None:
             super().close()
-            for _, exchange in [*self._exchanges.values()]:
+            for exchange in [self._exchange, *(exchange for _, exchange in self._exchanges.values())]:
                 exchange.close()
 
     def _say_n_step(self, choices: DrawOptions | ReadOptions) -> None:
         """Sets n_step in the options of a draw to the buffer's, for which the memory of sequences is allocated."""
         if choices.get("n_step") is None:
-            choices["n_step"] = self._n_step
+            choices["n_step"] = self._n_step or int(self._describe().n_step)
 
     def _describe(self) -> Any:
         options = _library.new("per_replay_options")

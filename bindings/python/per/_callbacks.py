@@ -14,6 +14,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from per._library import ffi
 
 _LONGEST_WAIT_S = 2.0  # for a user callback that does not end
 
@@ -42,10 +45,18 @@ def allowed() -> Iterator[None]:
 def _leave(thread: int) -> None:
     """Ends a call. Never returns once the process is exiting."""
     _inside[thread] = _inside.get(thread, 1) - 1
-    if _inside[thread] == 0:
-        del _inside[thread]
+    if _inside.get(thread, 0) == 0:  # without an entry, a signal handler has been here
+        _inside.pop(thread, None)
     while is_over():
         time.sleep(3600)
+
+
+def keep_error(kind: object, error: BaseException, traceback: Any) -> None:
+    """Stores an exception that cannot pass through C, including one of a signal that arrives before any other code.
+
+    It is the `onerror` of callbacks whose argument `context` is a handle of an object with an attribute `error`.
+    """
+    ffi.from_handle(traceback.tb_frame.f_locals["context"]).error = error
 
 
 def _wait_for_others() -> None:

@@ -105,14 +105,8 @@ class _Call:
         _library.check(status, {"write": "write()", "read": "read()"})
 
 
-def _keep_error(kind: object, error: BaseException, traceback: Any) -> None:
-    """Stores an exception that cannot pass through C, including one of a signal that arrives before any other code."""
-    call: _Call = ffi.from_handle(traceback.tb_frame.f_locals["context"])
-    call.error = error
-
-
 # cffi gives both functions the same type.
-@ffi.callback("int64_t(void *, void *, int64_t)", error=-1, onerror=_keep_error)  # type: ignore[untyped-decorator]
+@ffi.callback("int64_t(void *, void *, int64_t)", error=-1, onerror=_callbacks.keep_error)  # type: ignore[untyped-decorator]
 def _pass_bytes(context: Any, data: Any, size: int) -> int:
     if _callbacks.is_over():
         return -1

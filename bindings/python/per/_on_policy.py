@@ -73,7 +73,7 @@ class OnPolicy(Buffer[Array]):
         queue = self._memory.queue(stream)
         with self._n_step_lock:  # the library refuses to continue epochs of sequences after n_step has changed
             epochs = created(lib.per_epochs_create, self._open(), count, size, drops_last, queue.handle)
-            plain = self._exchange_for(self._n_step)[0] if self._steps > 0 else self._plain
+            plain = self._exchange_for(int(self._describe().n_step))[0] if self._steps > 0 else self._plain
         return Epochs(self._handle, lambda: plain.epoch(epochs, size, stream), self._new_batch)
 
     def advantages(

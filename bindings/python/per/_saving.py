@@ -453,7 +453,8 @@ class Saving(Settings[Array]):
             own, given = getattr(self, name), getattr(other, name)
             if own != given:
                 raise InvalidArgument(f"checkpoint has {name} {given!r}; allowed: those of the buffer, {own!r}")
-        self._attach(other._handle, self._device, self._kind)
+        with self._closed_on_error():  # an interrupt may leave it with attributes of both
+            self._attach(other._handle, self._device, self._kind)
 
 
 def _from_checkpoint(kind: type[AnySaving], checkpoint: object, device: str, arrays: Arrays) -> AnySaving:

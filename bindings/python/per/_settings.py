@@ -9,7 +9,7 @@ from typing import Any, cast
 from per import _library, _options
 from per._buffer import Buffer
 from per._diagnostics import read_statistics
-from per._errors import InvalidArgument
+from per._errors import Error, InvalidArgument
 from per._library import NULL, check, ffi, lib
 from per.field import Field
 from per.typing import AllOptions, Array, FloatLike, IntLike
@@ -93,7 +93,12 @@ class Settings(Buffer[Array]):
     def n_step(self, value: IntLike) -> None:
         n_step = _options.whole("n_step", value)
         with self._n_step_lock:
-            self._change("n_step", n_step)
+            before, self._n_step = self._n_step, 0  # draws ask the library if an interrupt leaves it at that
+            try:
+                self._change("n_step", n_step)
+            except Error:
+                self._n_step = before
+                raise
             self._n_step = n_step
 
     @property

@@ -91,7 +91,7 @@ class Call:
         if not isinstance(hindsight, Hindsight):
             raise InvalidArgument(f"hindsight is {kind_of(hindsight)}; allowed: per.Hindsight")
         self._reward = hindsight.reward
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
         self._handle = ffi.new_handle(self)
         self.options: Any = _library.new("per_hindsight_options")
         for argument in ("achieved", "goal"):
@@ -110,8 +110,8 @@ class Call:
 
     def check(self, status: int) -> None:
         """Raises the exception of `reward`, or else the one for the status."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         _library.check(status, {"achieved_field": "hindsight.achieved", "goal_field": "hindsight.goal"})
 
     def answer(self, count: int, achieved: Any, goals: Any, rewards_out: Any, terminated_out: Any) -> int:
@@ -123,7 +123,7 @@ class Call:
             if terminated is not None:
                 _write(terminated, "terminated", ffi.buffer(terminated_out, count), np.bool_)
         except BaseException as error:  # check() raises it again after C has returned
-            self._error = error
+            self.error = error
             return 1
         return 0
 
@@ -136,7 +136,7 @@ class Call:
 _MEMBERS = dict(ffi.typeof("per_hindsight_options").fields)
 
 
-@ffi.callback(_MEMBERS["reward"].type.cname)  # type: ignore[untyped-decorator]
+@ffi.callback(_MEMBERS["reward"].type.cname, error=1, onerror=_callbacks.keep_error)  # type: ignore[untyped-decorator]
 def _answer(context: Any, count: int, achieved: Any, goals: Any, rewards_out: Any, terminated_out: Any) -> int:
     if _callbacks.is_over():
         return 1

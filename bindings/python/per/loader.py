@@ -171,23 +171,23 @@ class Loader(Handle, Generic[Array]):
                 arrays = self._nest(views_of(batch, self._batch_size, self._outputs, self._memory, handle))
                 if are_fixed(self._outputs):
                     arrays = self._arrays.setdefault(slot, arrays)
+            loader = self._weak
+            loaded = LoadedBatch(dict(arrays), lambda: _release(loader(), slot, stream))
         except BaseException:
             if slot_out[0] >= 0:
                 lib.per_loader_release(handle, slot_out[0], queue.handle)
             raise
         self._answers.append((batch, slot_out))
-        loader = self._weak
-        return LoadedBatch(dict(arrays), lambda: _release(loader(), slot, stream))
+        return loaded
 
     def __iter__(self) -> Loader[Array]:
         return self
 
     def __next__(self) -> LoadedBatch[Array]:
-        latest, self._latest = self._latest, None
-        if latest is not None:
-            latest.release()
-        self._latest = self.take()
-        return self._latest
+        if self._latest is not None:
+            self._latest.release()
+        self._latest = loaded = self.take()
+        return loaded
 
     def close(self) -> None:
         """Ends the loader. Batches that are out keep their arrays; the buffer may then have another loader."""

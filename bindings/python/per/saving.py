@@ -24,8 +24,8 @@ class Save:
         self._path = path
         with about(path):
             self._handle = created(lib.per_replay_save_start, buffer, _options.path(path), options)
-        _running.difference_update([save for save in _running if save.done])
         _running.add(self)
+        _running.difference_update([save for save in list(_running) if save.done])  # other threads may change it
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits until the file is in place and on the disk.
@@ -90,7 +90,7 @@ _running: set[Save] = set()  # includes saves that ended after the latest one be
 
 
 def _wait_for_all() -> None:
-    for save in _running:
+    for save in list(_running):
         with contextlib.suppress(Error):
             save.wait()
 

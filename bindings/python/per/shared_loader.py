@@ -253,22 +253,21 @@ class Reader(Handle, Generic[Array]):
                 arrays = self._nested(views_of(drawn, self._batch_size, self._layout.batch, self._memory, handle))
                 if are_fixed(self._layout.batch):
                     arrays = self._arrays.setdefault(slot, arrays)
+            reader = weakref.ref(self)
+            return LoadedBatch(dict(arrays), lambda: _release(reader(), slot))
         except BaseException:  # including Ctrl-C after the slot was acquired
             if slot_out[0] >= 0:
                 lib.per_reader_release(handle, slot_out[0])
             raise
-        reader = weakref.ref(self)
-        return LoadedBatch(dict(arrays), lambda: _release(reader(), slot))
 
     def __iter__(self) -> Reader[Array]:
         return self
 
     def __next__(self) -> LoadedBatch[Array]:
-        latest, self._latest = self._latest, None
-        if latest is not None:
-            latest.release()
-        self._latest = self.take()
-        return self._latest
+        if self._latest is not None:
+            self._latest.release()
+        self._latest = loaded = self.take()
+        return loaded
 
     @overload
     def update_priorities(self, ids: IntArrayLike, td_errors: ArrayLike, *, timeout: float | None = None) -> None: ...

@@ -12,12 +12,13 @@ import signal
 import sys
 import time
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import cuda_switch
 import numpy as np
 import per
 import pytest
-from per import _pytrees
+from per import _pytrees, llm
 from per._library import ffi, lib
 from per.integrations import _first_step
 
@@ -287,3 +288,83 @@ def test_a_handler_may_create_a_buffer_amid_the_registration_of_batches(monkeypa
     with called_at_each_line(_pytrees.register):
         _pytrees.register()
     assert sorted(calls) == ["jax", "torch"]
+
+
+def each_interruption(make):
+    """Calls it with an interrupt at each point, and yields after each."""
+    point = 0
+    while is_interrupted(make, point):
+        yield point
+        point += 1
+    assert point > 3
+    assert not any(is_interrupted(make, point + k) for k in range(1, 20)), "an interrupt was swallowed"
+
+
+def steps_of(n, value):
+    end = np.zeros(n)
+    return {"observation": np.full((n, 64), value, np.float32), "reward": end, "terminated": end, "truncated": end}
+
+
+def test_an_interrupted_change_of_n_step_leaves_draws_and_epochs_whole():
+    buffer = per.ReplayBuffer(400, FIELDS, sequence_length=4, n_step=1)
+    buffer.extend(**steps_of(300, 1))
+    values = itertools.cycle([30, 1])
+    for _ in each_interruption(lambda: setattr(buffer, "n_step", next(values))):
+        shapes = {batch.observation.shape[1:] for batch in buffer.epochs(1, 16)}
+        assert shapes == {buffer.sample(2).observation.shape[1:]} == {(4 + buffer.n_step, 64)}
+
+
+def steps_added(buffer):
+    """How many it has, if it is whole; None if it is closed."""
+    try:
+        before = buffer.stats().added
+    except per.InvalidArgument:
+        for call in (lambda: buffer.extend(**steps_of(1, 3)), lambda: buffer.sample(1), buffer.state_dict):
+            with pytest.raises(per.InvalidArgument, match="the buffer is closed"):
+                call()
+        return None
+    buffer.extend(**steps_of(1, 3))
+    assert buffer.stats().added == before + 1
+    return before
+
+
+def test_an_interrupted_load_leaves_the_buffer_whole_or_closed():
+    other = per.ReplayBuffer(100, FIELDS)
+    other.extend(**steps_of(60, 2))
+    state, buffers, added = other.state_dict(), [per.ReplayBuffer(100, FIELDS)], []
+    for _ in each_interruption(lambda: buffers[-1].load_state_dict(state)):
+        added.append(steps_added(buffers[-1]))
+        buffers.append(per.ReplayBuffer(100, FIELDS))
+    assert added[0] == 0
+    assert None in added
+    assert set(added) <= {0, 60, None}
+
+
+def test_an_interrupt_of_a_reward_function_is_raised():
+    buffer = per.ReplayBuffer(100, {"observation": per.Field(64), "goal": per.Field(64)})
+    buffer.extend(goal=np.ones((60, 64), np.float32), **steps_of(60, 2))
+    hindsight = per.Hindsight("observation", "goal", lambda achieved, goal: np.full(len(goal), 5, np.float32))
+    for _ in each_interruption(lambda: buffer.sample(4, hindsight=hindsight)):
+        assert buffer.sample(2).size == 2
+
+
+def test_threads_start_saves_of_different_buffers(tmp_path):
+    def work(i):
+        buffer = per.ReplayBuffer(10, FIELDS)
+        for _ in range(100):
+            buffer.save(tmp_path / str(i), wait=False).wait()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(work, range(4))) == [None] * 4
+
+
+@pytest.mark.parametrize("call", [llm.Prompts.state_dict, lambda prompts: prompts.sample(4)])
+def test_prompts_keep_their_masses_through_an_interrupt(call):
+    prompts = llm.Prompts(range(9), seed=3)
+    rates = np.linspace(0, 1, 9, dtype=np.float32)
+    prompts.update(range(9), rates)
+    expected = (rates * (1 - rates) + np.float32(0.01)).tolist()
+    for _ in each_interruption(lambda: call(prompts)):
+        assert prompts.rates(range(9)).tolist() == rates.tolist()
+        assert prompts._tree.priorities(range(9)).tolist() == pytest.approx(expected)
+        assert sorted(prompts.sample(9)) == list(range(9))

@@ -73,6 +73,7 @@ class Prompts(Generic[Key]):
             places = self._places_of(keys)
             if len(places) != len(values) or not ((values >= 0) & (values <= 1)).all():
                 raise InvalidArgument(f"rates is {values}; allowed: 0 to 1, for each of {len(places)} keys")
+            self._is_stale = True
             self._rates[places] = values
             self._weigh(places)
 
@@ -99,6 +100,7 @@ class Prompts(Generic[Key]):
             count = _options.at_least("k", k, 0, len(self._keys))
             random = np.random.PCG64([self._seed, self._draws])
             drawn: list[int] = []
+            self._is_stale = True
             try:
                 while len(drawn) < count:
                     bits = random.random_raw(count - len(drawn)) >> np.uint64(11)
@@ -106,7 +108,7 @@ class Prompts(Generic[Key]):
                     fresh = [*dict.fromkeys(found.tolist())]
                     drawn += fresh
                     self._tree.update(fresh, np.zeros(len(fresh), np.float32))
-            finally:  # also after an interrupt
+            finally:  # also after an error
                 self._weigh(np.array(drawn, np.int64))
             self._draws += 1
             return [self._keys[place] for place in drawn]
@@ -140,6 +142,8 @@ class Prompts(Generic[Key]):
         if self._lock._is_owned():  # type: ignore[attr-defined]
             raise Busy("a signal handler or destructor interrupted a call of the prompts; allowed: after it")
         with self._lock:
+            if self._is_stale:
+                self._rebuild()
             yield
 
     def _places_of(self, keys: Sequence[Key]) -> npt.NDArray[np.int64]:
@@ -151,9 +155,11 @@ class Prompts(Generic[Key]):
 
     def _rebuild(self) -> None:
         """Makes the tree that the rates alone determine. After updates its masses may have another scale."""
+        self._is_stale = True  # until the tree has the masses of the rates; also after an interrupt
         self._tree = SumTree(len(self._keys))
         self._weigh(np.arange(len(self._keys)))
 
     def _weigh(self, places: npt.NDArray[np.int64]) -> None:
         rates = self._rates[places]
         self._tree.update(places, rates * (1 - rates) + np.float32(self._epsilon))
+        self._is_stale = False
