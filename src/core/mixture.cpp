@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t units_of_row = int64_t{1} << 32;
 constexpr int64_t max_carry = int64_t{1} << 40;
 
-// Returns an array without values that lives as long as `memory`. What is put into it is never destroyed.
+// Returns an uninitialised array that lives as long as `memory`. Objects put into it are never destroyed.
 template <class Value>
 Value* new_array(std::size_t n, std::pmr::memory_resource& memory) {
     static_assert(std::is_trivially_destructible_v<Value>);

@@ -426,7 +426,7 @@ class Saving(Settings[Array]):
         InvalidArgument
         CorruptFile
         Unsupported
-            The buffer is unchanged.
+            The buffer is unchanged. After an interrupt, such as Ctrl-C, it may be closed.
 
         Examples
         --------

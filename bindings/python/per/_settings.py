@@ -93,7 +93,7 @@ class Settings(Buffer[Array]):
     def n_step(self, value: IntLike) -> None:
         n_step = _options.whole("n_step", value)
         with self._n_step_lock:
-            before, self._n_step = self._n_step, 0  # draws ask the library if an interrupt leaves it at that
+            before, self._n_step = self._n_step, 0  # if an interrupt leaves it 0, draws ask the library
             try:
                 self._change("n_step", n_step)
             except Error:

@@ -95,7 +95,7 @@ def nest(node: Node, arrays: Mapping[str, Any]) -> Any:
 
 
 def maker_of(kind: type[Batch], outputs: dict[str, Node]) -> Callable[[dict[str, Any]], Batch]:
-    """What makes a batch of arrays by full name: the class itself, unless some belong into containers."""
+    """A callable that makes a batch from arrays by full name: the class itself, unless some are in containers."""
     return (lambda arrays: kind(nested(outputs, arrays))) if is_nested(outputs) else kind
 
 

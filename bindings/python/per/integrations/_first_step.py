@@ -22,7 +22,7 @@ def declared(owner: Any, name: str, declare: Callable[[], per.ReplayBuffer]) -> 
         with _lock:
             if attributes[name] is None:
                 made = declare()
-                # Without a call Python handles no signal, and a handler that was first has set it.
+                # A signal handler may have set it. Python runs none within this line, which makes no call.
                 attributes[name] = made if attributes[name] is None else attributes[name]
     buffer: per.ReplayBuffer = attributes[name]
     return buffer
