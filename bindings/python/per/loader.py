@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, Generic
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Generic
 
 from per import _kinds, _library, ragged
 from per._errors import Busy, InvalidArgument
@@ -24,13 +25,22 @@ _set = object.__setattr__  # Batch refuses plain assignment
 class LoadedBatch(Batch[Array_co]):
     """A batch in a slot of a loader. It holds the slot until it is released."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_slot", "_slots", "_source", "_stream")
 
-    _held: list[Callable[[], None]]
+    _source: Callable[[], Source[Any] | None]
+    _stream: object
+    _slot: Any
+    _slots: Iterator[int]
 
-    def __init__(self, arrays: dict[str, Any], give_back: Callable[[], None]) -> None:
-        _set(self, "__dict__", arrays)
-        _set(self, "_held", [give_back])  # empty after the release
+    def __init__(self, source: Source[Any], stream: object) -> None:
+        _set(self, "__dict__", {})
+        _set(self, "_source", source._weak)
+        _set(self, "_stream", stream)
+        _set(self, "_slot", ffi.new("int64_t[1]", (-1,)))  # the library writes to it, before any signal handler can run
+        self._hold()
+
+    def _hold(self) -> None:
+        _set(self, "_slots", filter((-1).__lt__, iter(self._slot)))  # yields the slot once, and -1 never
 
     def release(self) -> None:
         """Releases the slot: the batch has no arrays afterwards, and a later batch is drawn into their memory.
@@ -48,15 +58,85 @@ class LoadedBatch(Batch[Array_co]):
         ...     len(batch)
         0
         """
+        arrays = self.__dict__
         _set(self, "__dict__", {})
-        try:
-            give_back = self._held.pop()
-        except IndexError:
+        source = self._source()
+        handle = None if source is None else source._handle
+        if source is None or handle is None:
             return
-        give_back()
+        queues = source._queues(self._stream)
+        # One call of C: a signal handler that raises cannot come between the slot and its release.
+        status = next(map(functools.partial(source._release, handle), self._slots, *zip(queues)), lib.PER_OK)
+        if status != lib.PER_OK:
+            _set(self, "__dict__", arrays)
+            self._hold()
+        check(status)
 
     def _state(self) -> str:
         return super()._state() if self.__dict__ else "was released"
+
+
+class Source(Handle, Generic[Array]):
+    """A loader, or a reader of a shared loader: an endless iterator over batches in slots."""
+
+    _release: ClassVar[Any]
+    """function of the library that releases a slot"""
+    _batch_size: int
+    _outputs: Sequence[Output]
+    _memory: HostMemory | DeviceMemory
+    _nest: Callable[[dict[str, Any]], dict[str, Any]]
+
+    def __init__(self) -> None:
+        self._arrays: dict[int, dict[str, Any]] = {}  # by slot, created at its first use
+        self._structs: list[Any] = []  # each a per_batch, of finished calls
+        self._latest: LoadedBatch[Array] | None = None  # the batch last handed out by iteration
+        self._weak = weakref.ref(self)  # for batches, which do not keep their loader alive
+
+    def _queues(self, stream: object) -> tuple[Any, ...]:
+        """The further arguments of the library's functions: a stream, for a loader."""
+        raise NotImplementedError
+
+    def _draw(self, drawn: Any, slot_out: Any, timeout: float | None, queues: tuple[Any, ...]) -> None:
+        """Waits for a batch of the library."""
+        raise NotImplementedError
+
+    def _take(self, timeout: float | None, stream: object = None) -> LoadedBatch[Array]:
+        taken: LoadedBatch[Array] = LoadedBatch(self, stream)
+        try:
+            self._fill(taken, timeout)
+            return taken
+        except BaseException:  # including Ctrl-C after the slot was acquired
+            taken.release()
+            raise
+
+    def _fill(self, loaded: LoadedBatch[Array], timeout: float | None) -> None:
+        queues, handle = self._queues(loaded._stream), self._open()
+        try:
+            drawn = self._structs.pop()
+        except IndexError:
+            drawn = _library.new("per_batch")
+        self._draw(drawn, loaded._slot, timeout, queues)
+        slot = int(loaded._slot[0])
+        arrays = self._arrays.get(slot)
+        if arrays is None:
+            arrays = self._nest(views_of(drawn, self._batch_size, self._outputs, self._memory, handle))
+            if are_fixed(self._outputs):
+                arrays = self._arrays.setdefault(slot, arrays)
+        self._structs.append(drawn)
+        _set(loaded, "__dict__", dict(arrays))
+
+    def __next__(self) -> LoadedBatch[Array]:
+        if self._latest is not None:
+            self._latest.release()
+        # Known before it has a slot, which the next call releases, wherever a signal handler raises.
+        self._latest = loaded = LoadedBatch(self, None)
+        self._fill(loaded, None)
+        return loaded
+
+    def close(self) -> None:
+        """Ends it. Batches that are out keep their arrays."""
+        super().close()
+        self._latest, self._arrays = None, {}
 
 
 def loader_kind(arrays: object, device: str) -> Arrays:
@@ -70,7 +150,7 @@ def loader_kind(arrays: object, device: str) -> Arrays:
     return kind
 
 
-class Loader(Handle, Generic[Array]):
+class Loader(Source[Array]):
     """An endless iterator over batches, from ReplayBuffer.loader().
 
     Requesting the next batch releases the one before. After a loop its last batch is still held: release it, continue
@@ -80,6 +160,7 @@ class Loader(Handle, Generic[Array]):
     """
 
     _noun = "loader"
+    _release = lib.per_loader_release
     _in_place_of_pickling = "Create one where its batches are used."
 
     def __init__(
@@ -99,10 +180,7 @@ class Loader(Handle, Generic[Array]):
         self._outputs = outputs
         self._memory = memory
         self._nest = nest
-        self._arrays: dict[int, dict[str, Any]] = {}  # by slot, created at its first use
-        self._answers: list[tuple[Any, Any]] = []  # reusable outputs of finished calls: a per_batch and a slot
-        self._latest: LoadedBatch[Array] | None = None  # the batch last handed out by iteration
-        self._weak = weakref.ref(self)  # for batches, which do not keep their loader alive
+        super().__init__()
         # Arrays keep the loader's memory alive, and the loader that of its buffer.
         self._handle = created(lib.per_loader_create, handle, options, parent=handle)
         self._thread = ended(self._handle, lib.per_loader_stop)
@@ -141,58 +219,44 @@ class Loader(Handle, Generic[Array]):
         ...     second.release()
         4 4
         """
+        return self._take(timeout, stream)
+
+    def _queues(self, stream: object) -> tuple[Any, ...]:
+        return (self._memory.queue(stream).handle,)
+
+    def _draw(self, drawn: Any, slot_out: Any, timeout: float | None, queues: tuple[Any, ...]) -> None:
         end = time.monotonic() + seconds_of(timeout)
-        queue = self._memory.queue(stream)
-        handle = self._open()
-        try:
-            batch, slot_out = self._answers.pop()
-            slot_out[0] = -1
-        except IndexError:
-            batch, slot_out = _library.new("per_batch"), ffi.new("int64_t *", -1)
+        left = timeout
 
         def next_batch(timeout_ms: int) -> int:
-            return int(lib.per_loader_next(self._open(), timeout_ms, batch, slot_out, queue.handle))
+            return int(lib.per_loader_next(self._open(), timeout_ms, drawn, slot_out, *queues))
 
-        try:
-            left = timeout
-            while True:
-                try:
-                    waited(left, next_batch)
-                    break
-                except Busy:  # raised immediately while the rate limiter allows no draw
-                    left = None if timeout is None else end - time.monotonic()
-                    if left is not None and left <= 0:
-                        raise
-                self._wait_to_sample(left, check_open=self._open)
-                left = None if timeout is None else max(end - time.monotonic(), 0.0)
-            slot = int(slot_out[0])
-            arrays = self._arrays.get(slot)
-            if arrays is None:
-                arrays = self._nest(views_of(batch, self._batch_size, self._outputs, self._memory, handle))
-                if are_fixed(self._outputs):
-                    arrays = self._arrays.setdefault(slot, arrays)
-            loader = self._weak
-            loaded = LoadedBatch(dict(arrays), lambda: _release(loader(), slot, stream))
-        except BaseException:
-            if slot_out[0] >= 0:
-                lib.per_loader_release(handle, slot_out[0], queue.handle)
-            raise
-        self._answers.append((batch, slot_out))
-        return loaded
+        while True:
+            try:
+                return waited(left, next_batch)
+            except Busy:  # raised immediately while the rate limiter allows no draw
+                left = None if timeout is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    raise
+            self._wait_to_sample(left, check_open=self._open)
+            left = None if timeout is None else max(end - time.monotonic(), 0.0)
 
     def __iter__(self) -> Loader[Array]:
         return self
 
-    def __next__(self) -> LoadedBatch[Array]:
-        if self._latest is not None:
-            self._latest.release()
-        self._latest = loaded = self.take()
-        return loaded
-
     def close(self) -> None:
-        """Ends the loader. Batches that are out keep their arrays; the buffer may then have another loader."""
-        self._handle = None
-        self._latest, self._arrays = None, {}
+        """Ends the loader. Batches that are out keep their arrays; the buffer may then have another loader.
+
+        Raises
+        ------
+        Busy
+            The caller is the `write` of a file to which the buffer is being saved.
+        """
+        if self._handle is not None:
+            status = lib.per_loader_stop(self._handle)
+            if status == lib.PER_ERROR_BUSY:
+                check(status)
+        super().close()
         ffi.release(self._thread)
 
     def __repr__(self) -> str:
@@ -231,10 +295,3 @@ def views_of(
 def are_fixed(outputs: Sequence[Output]) -> bool:
     """Whether the arrays of a slot are the same for all batches: they are not with rows of any length."""
     return all(output.value_shape is None for output in outputs)
-
-
-def _release(loader: Loader | None, slot: int, stream: object) -> None:
-    """Releases a slot, unless its loader was closed or collected."""
-    handle = None if loader is None else loader._handle
-    if loader is not None and handle is not None:
-        check(lib.per_loader_release(handle, slot, loader._memory.queue(stream).handle))

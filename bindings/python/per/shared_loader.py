@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
-import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy.typing as npt
 
@@ -18,7 +18,7 @@ from per._layout import layout_of
 from per._library import NULL, check, ffi, lib
 from per._waiting import waited
 from per.field import Field, from_c
-from per.loader import LoadedBatch, are_fixed, loader_kind, views_of
+from per.loader import LoadedBatch, Source, loader_kind
 from per.typing import Array, ArrayLike, Arrays, IntArrayLike
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _of_path(path: str) -> SharedLoader:
     return loader
 
 
-class Reader(Handle, Generic[Array]):
+class Reader(Source[Array]):
     """An endless iterator over batches of a shared loader; from SharedLoader.reader().
 
     Batches are used where they were drawn, without a copy. Requesting the next one releases the one before, as does
@@ -168,6 +168,7 @@ class Reader(Handle, Generic[Array]):
     """
 
     _noun = "reader"
+    _release = lib.per_reader_release
     _in_place_of_pickling = "Pass the shared loader on, and take its reader() there."
     _loader: SharedLoader | None = None
 
@@ -180,8 +181,7 @@ class Reader(Handle, Generic[Array]):
     def __init__(self, path: str, arrays: Arrays = "numpy") -> None:
         kind = loader_kind(arrays, "cpu")
         self._memory = _memory.HostMemory(kind)
-        self._arrays: dict[int, dict[str, Any]] = {}  # by slot, created at its first batch
-        self._latest: LoadedBatch[Array] | None = None  # the batch last handed out by iteration
+        super().__init__()
         # Arrays keep the memory alive.
         with about(path):
             self._handle = created(lib.per_reader_attach, _options.path(path), -1)
@@ -201,7 +201,9 @@ class Reader(Handle, Generic[Array]):
             self._fields, int(options.n_envs), steps, int(options.sequence_length), int(options.n_step), counts
         )
         _kinds.check_dtypes(kind, self._layout)
-        self._outputs = batch.structure_of([output.name for output in self._layout.batch])
+        self._outputs = self._layout.batch
+        structure = batch.structure_of([output.name for output in self._outputs])
+        self._nest = functools.partial(batch.nested, structure)
 
     @property
     def batch_size(self) -> int:
@@ -243,31 +245,16 @@ class Reader(Handle, Generic[Array]):
         4
         >>> batch.release()
         """
-        handle = self._open()
-        drawn, slot_out = _library.new("per_batch"), ffi.new("int64_t *", -1)
-        try:
-            waited(timeout, lambda timeout_ms: lib.per_reader_next(handle, timeout_ms, drawn, slot_out))
-            slot = int(slot_out[0])
-            arrays = self._arrays.get(slot)
-            if arrays is None:
-                arrays = self._nested(views_of(drawn, self._batch_size, self._layout.batch, self._memory, handle))
-                if are_fixed(self._layout.batch):
-                    arrays = self._arrays.setdefault(slot, arrays)
-            reader = weakref.ref(self)
-            return LoadedBatch(dict(arrays), lambda: _release(reader(), slot))
-        except BaseException:  # including Ctrl-C after the slot was acquired
-            if slot_out[0] >= 0:
-                lib.per_reader_release(handle, slot_out[0])
-            raise
+        return self._take(timeout)
+
+    def _queues(self, stream: object) -> tuple[Any, ...]:
+        return ()
+
+    def _draw(self, drawn: Any, slot_out: Any, timeout: float | None, queues: tuple[Any, ...]) -> None:
+        waited(timeout, lambda timeout_ms: lib.per_reader_next(self._open(), timeout_ms, drawn, slot_out))
 
     def __iter__(self) -> Reader[Array]:
         return self
-
-    def __next__(self) -> LoadedBatch[Array]:
-        if self._latest is not None:
-            self._latest.release()
-        self._latest = loaded = self.take()
-        return loaded
 
     @overload
     def update_priorities(self, ids: IntArrayLike, td_errors: ArrayLike, *, timeout: float | None = None) -> None: ...
@@ -355,20 +342,9 @@ class Reader(Handle, Generic[Array]):
     def close(self) -> None:
         """Releases all batches and makes room for another reader. Later batches overwrite their arrays."""
         super().close()
-        self._latest, self._arrays, self._loader = None, {}, None
+        self._loader = None
         ffi.release(self._place)
-
-    def _nested(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        """Arrays by name in the containers of the buffer's user."""
-        return {name: batch.nest(node, arrays) for name, node in self._outputs.items()}
 
     def __repr__(self) -> str:
         state = "" if self._handle is not None else ", closed"
         return f"per.Reader({', '.join(self._fields)}, batch_size={self._batch_size}{state})"
-
-
-def _release(reader: Reader | None, slot: int) -> None:
-    """Releases a slot, unless its reader was closed or collected."""
-    handle = None if reader is None else reader._handle
-    if handle is not None:
-        check(lib.per_reader_release(handle, slot))

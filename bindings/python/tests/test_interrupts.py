@@ -290,14 +290,15 @@ def test_a_handler_may_create_a_buffer_amid_the_registration_of_batches(monkeypa
     assert sorted(calls) == ["jax", "torch"]
 
 
-def each_interruption(make):
-    """Calls it with an interrupt at each point, and yields after each."""
+def each_interruption(make, is_same=True):
+    """Calls it with an interrupt at each point, and yields after each. `is_same`: each call has the same points."""
     point = 0
     while is_interrupted(make, point):
         yield point
         point += 1
     assert point > 3
-    assert not any(is_interrupted(make, point + k) for k in range(1, 20)), "an interrupt was swallowed"
+    if is_same:
+        assert not any(is_interrupted(make, point + k) for k in range(1, 20)), "an interrupt was swallowed"
 
 
 def steps_of(n, value):
@@ -338,6 +339,33 @@ def test_an_interrupted_load_leaves_the_buffer_whole_or_closed():
     assert added[0] == 0
     assert None in added
     assert set(added) <= {0, 60, None}
+
+
+@pytest.mark.parametrize("kind", ["loader", "reader"])
+def test_no_interrupt_loses_a_slot(kind):
+    buffer = filled()
+    shared = buffer.shared_loader(4, readers=1, slots=3) if kind == "reader" else None
+    batches = buffer.loader(4, slots=3) if shared is None else shared.reader()
+
+    def is_whole():
+        """Whether all slots come back."""
+        held = [batches.take(timeout=5) for _ in range(3)]
+        for batch in held:
+            batch.release()
+        return True
+
+    taken = []
+    for _ in each_interruption(lambda: taken.append(batches.take(timeout=5)), is_same=False):
+        assert taken == []
+        assert is_whole()
+    for _ in each_interruption(lambda: taken[-1].release()):
+        taken[-1].release()
+        assert is_whole()
+        taken.append(batches.take(timeout=5))
+    for _ in each_interruption(lambda: next(batches), is_same=False):
+        assert next(batches).size == 4
+    next(batches).release()
+    assert is_whole()
 
 
 def test_an_interrupt_of_a_reward_function_is_raised():
