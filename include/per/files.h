@@ -121,10 +121,10 @@ PER_API per_status per_save_options_init(per_save_options* options, uint64_t str
  * wait for the end of the save. (fork() does not.) Calls by `write` on the buffer, on its epochs and loaders, and
  * per_channel_flush() of its channels are PER_ERROR_BUSY. It may use any other handle, but two threads whose callbacks
  * call each other's buffers deadlock, and so does a callback that waits for a reader of its own buffer. Another
- * thread's checkpoint that waits for the end of the save keeps its directory locked meanwhile. `write` must not free
- * the buffer, its loader or its channels. It must not leave by an exception or longjmp; it may end its thread by
- * pthread_exit(), which counts as a failure. On PER_CUDA the buffer's device is current when it is called, and must be
- * current when it returns.
+ * thread's checkpoint that waits for the end of the save keeps its directory locked meanwhile. If `write` frees the
+ * buffer, its loader or a channel of it, they are freed at the end of the call. It must not leave by an exception or
+ * longjmp; it may end its thread by pthread_exit(), which counts as a failure. On PER_CUDA the buffer's device is
+ * current when it is called, and must be current when it returns.
  *
  * PER_ERROR_IO, also if `path` is a directory, a FIFO or a device, and if the folder of the file cannot be synced: the
  * file is then in place, and the message says so. PER_ERROR_CALLBACK if `write` fails: the bytes consumed so far are

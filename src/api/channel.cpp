@@ -12,6 +12,7 @@
 struct per_channel {
     static constexpr const char* argument = "channel";
     per::Channel object;
+    per::LateFree late_free = {};
 };
 
 struct per_writer {
@@ -57,7 +58,7 @@ per_status per_channel_get_statistics(per_channel* channel, per_channel_statisti
 }
 
 void per_channel_free(per_channel* channel) {
-    delete channel;
+    if (channel != nullptr) free_with(channel->object.replay(), channel);
 }
 
 per_status per_writer_attach(const char* path, int32_t descriptor, const per_field* fields, int64_t n_fields,

@@ -53,6 +53,22 @@ per_load_options read_options(const per_load_options* options) {
     return given;
 }
 
+// What `write` of a save has freed. The last of it may be the buffer.
+struct LateFrees {
+    LateFree* first = nullptr;
+
+    LateFrees() = default;
+    ~LateFrees() {
+        while (first != nullptr) {
+            const LateFree late = *first;
+            late.free(late.handle);
+            first = late.next;
+        }
+    }
+    LateFrees(const LateFrees&) = delete;
+    LateFrees& operator=(const LateFrees&) = delete;
+};
+
 }  // namespace
 }  // namespace per
 
@@ -69,7 +85,8 @@ per_status per_replay_save(per_replay* replay, const char* path, const per_save_
             require_pointer("path", path);
         else
             require_none("path", path != nullptr, "where write is given");
-        target.save(path, given);
+        LateFrees late_frees;
+        target.save(path, given, late_frees.first);
     });
 }
 

@@ -9,6 +9,7 @@ struct per_loader {
     static constexpr const char* argument = "loader";
     static constexpr const char* noun = "loader";
     per::Loader object;
+    per::LateFree late_free = {};
 };
 
 using namespace per;
@@ -48,5 +49,5 @@ per_status per_loader_stop(per_loader* loader) {
 }
 
 void per_loader_free(per_loader* loader) {
-    delete loader;
+    if (loader != nullptr) free_with(loader->object.replay(), loader);
 }

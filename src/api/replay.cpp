@@ -49,7 +49,7 @@ per_status per_replay_compute_capacity(const per_replay_options* options, int64_
 }
 
 void per_replay_free(per_replay* replay) {
-    delete replay;
+    if (replay != nullptr) free_with(replay->object, replay);
 }
 
 per_status per_replay_describe(per_replay* replay, per_replay_options* options_out) {

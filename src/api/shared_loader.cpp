@@ -9,6 +9,7 @@
 struct per_shared_loader {
     static constexpr const char* argument = "loader";
     per::SharedLoader object;
+    per::LateFree late_free = {};
 };
 
 struct per_reader {
@@ -45,7 +46,7 @@ per_status per_shared_loader_get_statistics(per_shared_loader* loader, per_share
 }
 
 void per_shared_loader_free(per_shared_loader* loader) {
-    delete loader;
+    if (loader != nullptr) free_with(loader->object.replay(), loader);
 }
 
 per_status per_reader_attach(const char* path, int32_t descriptor, per_reader** reader_out) {

@@ -465,8 +465,9 @@ per_replay_statistics Replay::statistics() {
     return statistics;
 }
 
-void Replay::save(const char* path, const per_save_options& options) {
+void Replay::save(const char* path, const per_save_options& options, LateFree*& late_frees) {
     const std::unique_lock guard(lock_);
+    late_frees_ = &late_frees;
     if (options.write == nullptr) {
         CheckpointWriter writer(path, level_of(options));
         return write_checkpoint(writer);
@@ -478,6 +479,14 @@ void Replay::save(const char* path, const per_save_options& options) {
     };
     CheckpointWriter writer(write_unlocked, level_of(options));
     write_checkpoint(writer);
+}
+
+bool Replay::free_after_save(LateFree& late) noexcept {
+    if (!lock_.unordered().is_reserved_here()) return false;
+    LateFree** end = late_frees_;
+    while (*end != nullptr) end = &(*end)->next;
+    *end = &late;
+    return true;
 }
 
 // The directory is locked first: another process may hold it for long, and other calls on the buffer go on meanwhile.

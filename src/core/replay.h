@@ -26,6 +26,13 @@
 
 namespace per {
 
+// The end of a handle that `write` of a save has freed.
+struct LateFree {
+    void (*free)(void* handle) = nullptr;
+    void* handle = nullptr;
+    LateFree* next = nullptr;
+};
+
 // A backend, its lock, and the checks. Callers must have checked pointers, and that `count` is not negative. A call
 // with a deadline throws Error with BUSY if other calls hold the buffer until then.
 class Replay {
@@ -111,10 +118,15 @@ class Replay {
 
     per_replay_statistics statistics();
     // Options of saves must have been checked. If they have a function to write with, `path` is not used.
-    void save(const char* path, const per_save_options& options);
+    // late_frees becomes a list of what the function frees, in order, which the caller is to free, even after an error.
+    void save(const char* path, const per_save_options& options, LateFree*& late_frees);
     // Returns the number of bytes that were written.
     int64_t checkpoint(const char* directory, const per_save_options& options);
     std::shared_ptr<Save> start_save(const char* path, const per_save_options& options);
+
+    // Freeing the buffer, or an object that uses it, waits for its lock. If the function with which save() writes calls
+    // this, `late` is added to what that save() returns, and the result is true.
+    bool free_after_save(LateFree& late) noexcept;
 
  private:
     friend class Mixture;
@@ -145,6 +157,7 @@ class Replay {
     int64_t n_changes_ = 0;              // calls so far that may have changed later draws
     uint64_t loader_process_ = 0;        // the process in which the buffer has a loader
     std::shared_ptr<Save> save_;         // the latest that was started
+    LateFree** late_frees_ = nullptr;    // of the save() under way
 
     // Memory for draws with hindsight, of which several may run at once: they do not hold the lock while they ask for
     // rewards. There is as much as was ever in use at the same time.

@@ -36,6 +36,7 @@ class Loader {
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;
 
+    Replay& replay() { return replay_; }
     // The per_device that has the batches.
     int32_t device() const { return device_; }
 

@@ -38,6 +38,7 @@ class Channel {
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
+    Replay& replay() { return replay_; }
     const char* path() const;
     int32_t descriptor() const;
     void flush(const Deadline& deadline);

@@ -33,6 +33,7 @@ class SharedLoader {
     SharedLoader(const SharedLoader&) = delete;
     SharedLoader& operator=(const SharedLoader&) = delete;
 
+    Replay& replay() { return replay_; }
     const char* path() const;
     int32_t descriptor() const;
     per_shared_loader_statistics statistics() const;

@@ -35,9 +35,13 @@ bool ReservedLock::try_lock() noexcept {
     return false;
 }
 
-void ReservedLock::check_not_reserved_here() const {
+bool ReservedLock::is_reserved_here() const noexcept {
     const uint64_t thread = thread_;
-    if (thread != 0 && thread == this_thread())
+    return thread != 0 && thread == this_thread();
+}
+
+void ReservedLock::check_not_reserved_here() const {
+    if (is_reserved_here())
         throw Error(PER_ERROR_BUSY, "the buffer is being saved: it cannot be used by the function that writes it");
 }
 

@@ -24,6 +24,8 @@ class ReservedLock {
 
     // Throws what lock() throws. Needs no lock.
     void check_not_reserved_here() const;
+    // True if this thread has reserved the lock.
+    bool is_reserved_here() const noexcept;
 
     // Releases the lock of the calling thread while the object lives, and keeps other threads from taking it.
     class Reservation {

@@ -167,6 +167,39 @@ static void a_function_that_saves_cannot_wait_for_steps(void) {
     free_channel(writer, channel, replay);
 }
 
+static per_channel* freed_channel;
+static per_replay* freed_replay;
+
+/* Writes a step, which the channel's thread cannot add before the save is over, and frees the channel. */
+static int64_t free_it(void* writer, const void* data, int64_t size) {
+    (void)data;
+    if (freed_channel != NULL) {
+        CHECK_OK(write_step((per_writer*)writer, 1, 2, 0, -1));
+        CHECK_FAILS(per_channel_flush(freed_channel, -1), PER_ERROR_BUSY, "the buffer is being saved");
+        per_channel_free(freed_channel);
+        per_replay_free(freed_replay);
+    }
+    freed_channel = NULL;
+    return size;
+}
+
+static void a_function_that_saves_may_free_a_channel(void) {
+    per_replay* replay = small_buffer();
+    freed_channel = create_channel(replay, 0, NULL, 8, PER_FULL_WAITS);
+    freed_replay = NULL;
+    per_writer* writer = attach(path_of(freed_channel));
+    CHECK_OK(save_to(replay, free_it, writer));
+    CHECK(live_of(replay) == 1);
+    CHECK_REFUSED(write_step(writer, 2, 3, 0, -1), "the channel was closed");
+    per_writer_free(writer);
+    freed_channel = create_channel(replay, 0, NULL, 8, PER_FULL_WAITS);
+    freed_replay = replay;
+    writer = attach(path_of(freed_channel));
+    CHECK_OK(save_to(replay, free_it, writer)); /* then the buffer, after its channel */
+    CHECK_REFUSED(write_step(writer, 2, 3, 0, -1), "the channel was closed");
+    per_writer_free(writer);
+}
+
 static void a_closed_channel_is_told_to_its_writer(void) {
     per_replay* replay = small_buffer();
     per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
@@ -298,6 +331,7 @@ int main(void) {
     fields_that_differ_are_named();
     what_is_wrong_is_told_where_it_is_written();
     a_function_that_saves_cannot_wait_for_steps();
+    a_function_that_saves_may_free_a_channel();
     a_closed_channel_is_told_to_its_writer();
     a_forked_child_has_no_channel();
     return 0;

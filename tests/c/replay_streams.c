@@ -350,6 +350,48 @@ static void own_calls_are_busy_and_other_handles_are_not(void) {
     free_loader(loader, replay, another);
 }
 
+/* On the CPU the freed loader's thread has a draw to make, for which it waits until the end of the save. */
+static void free_loader_once(stream* s) {
+    (void)s;
+    if (n_visits++ > 0) return;
+    if (!on_cuda()) join_thread(start_thread(take_meanwhile, NULL));
+    per_loader_free(loader);
+}
+
+static void free_the_buffer(stream* s) {
+    if (n_visits++ == 0) per_replay_free(s->replay);
+}
+
+/* Frees take effect at the end of the save, whether it succeeds or fails. */
+static void a_function_may_free_what_it_saves(void) {
+    static stream s, before;
+    per_replay* replay = filled(30);
+    save_into(&before, replay);
+    for (int bad_at = 0; bad_at < 2; ++bad_at) {
+        loader = create_loader(replay, 4, 2, NULL);
+        n_visits = 0;
+        begin(&s);
+        s.bad_at = bad_at;
+        s.visit = free_loader_once;
+        CHECK(save_to(replay, write_to, &s) == (bad_at == 0 ? PER_OK : PER_ERROR_CALLBACK));
+        if (bad_at == 1) CHECK(strstr(per_last_error(), "write returned ") != NULL);
+    }
+    per_loader_free(create_loader(replay, 4, 2, NULL)); /* the buffer has no loader any more */
+    n_visits = 0;
+    begin(&s);
+    s.visit = free_the_buffer;
+    s.replay = replay;
+    CHECK_OK(save_to(replay, write_to, &s));
+    CHECK(n_visits > 0 && s.size == before.size);
+    replay = filled(30);
+    n_visits = 0;
+    begin(&s);
+    s.visit = free_the_buffer;
+    s.replay = replay;
+    s.bad_at = 1;
+    CHECK(save_to(replay, write_to, &s) == PER_ERROR_CALLBACK);
+}
+
 static pthread_t adder;
 static int has_begun, has_added;
 
@@ -524,6 +566,7 @@ int main(void) {
     a_write_that_fails_ends_the_save_and_changes_nothing();
     a_read_that_fails_or_ends_early_makes_no_buffer();
     own_calls_are_busy_and_other_handles_are_not();
+    a_function_may_free_what_it_saves();
     other_threads_wait_for_the_end_of_the_save();
     forks_do_not_wait();
     bad_arguments_are_refused();

@@ -397,6 +397,48 @@ def test_buffer_that_is_being_saved_is_busy_for_its_file_and_others_are_not():
     assert outcomes and set(outcomes) == {4} and bytes(buffer) == before
 
 
+@pytest.mark.parametrize("ends", ["closed", "collected"])
+def test_what_a_file_closes_is_closed_after_the_save(ends):
+    buffer = filled()
+    users = [buffer.channel(), buffer.loader(4), buffer.channel(moved_by="calls")]
+    next(users[1])
+    if ends == "closed":
+        del users[1]  # a loader that hands out batches is in use
+    writer, added = per.Writer(users[0].path), buffer.stats().added
+    step = {name: np.zeros(3, np.float32) for name in ("observation", "next_observation")}
+    step |= {"action": 0, "reward": 0.0, "terminated": True, "truncated": False}
+
+    class File:
+        def write(self, data):
+            if users:
+                writer.add(**step)
+            while users:
+                user = users.pop()
+                if ends == "closed":
+                    user.close()
+            return len(data)
+
+    buffer.save(File())
+    assert buffer.stats().added == added + 1
+    with pytest.raises(per.InvalidArgument, match="the channel was closed"):
+        writer.add(**step)
+    assert next(buffer.loader(4)).size == 4
+
+
+def test_a_loader_is_not_closed_by_the_file_of_its_buffer():
+    buffer = filled()
+    loader = buffer.loader(4)
+
+    class File:
+        def write(self, data):
+            with pytest.raises(per.Busy, match="the buffer is being saved"):
+                loader.close()
+            return len(data)
+
+    buffer.save(File())
+    assert next(loader).size == 4
+
+
 def test_other_threads_wait_for_the_end_of_a_save(each_way):
     buffer = filled()
     before, added = bytes(buffer), buffer.stats().added

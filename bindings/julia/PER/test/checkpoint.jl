@@ -176,25 +176,37 @@ end
     @test is_invalid(thrown(() -> load(ReplayBuffer, IOBuffer(bytes); device = :gpu)), "device is :gpu")
 end
 
-# An IO whose writing uses buffers.
+# An IO whose writing uses buffers, and closes what is given to it.
 struct Meddling <: IO
     buffer::ReplayBuffer
     other::ReplayBuffer
     statuses::Vector{Int32}
+    closed::Vector{Any}
 end
 
 function Base.unsafe_write(io::Meddling, ::Ptr{UInt8}, n::UInt)
     push!(io.statuses, thrown(() -> length(io.buffer)).status, thrown(() -> walk(io.buffer, 1)).status)
     length(io.other)
+    foreach(close, io.closed)
     return n
 end
 
 @testset "a buffer that is being saved is busy for its IO, and others are not" begin
-    io = Meddling(filled(30), filled(5), Int32[])
+    io = Meddling(filled(30), filled(5), Int32[], [])
     before = stats(io.buffer)
     save(io.buffer, io)
     @test !isempty(io.statuses) && all(io.statuses .== PER.PER_ERROR_BUSY)
     @test stats(io.buffer) == before
+end
+
+@testset "what an IO closes is closed after the save" begin
+    buffer = filled(30)
+    channels = channel(buffer)
+    io = Meddling(buffer, filled(5), Int32[], [channels, loader(buffer, 4)])
+    writer = PER.Writer(channels.path)
+    save(buffer, io)
+    @test is_invalid(thrown(() -> cut!(writer)), "the channel was closed")
+    loader(batches -> @test(length(first(batches).ids) == 4), buffer, 4)
 end
 
 @testset "copied and serialized buffers go on by themselves" begin
