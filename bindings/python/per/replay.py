@@ -472,7 +472,8 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         Tuple one for each part ("observation.image", "observation.0"); add() and batches keep the user's containers. In
         names a backslash escapes what would be misread: the key "a.b" is `a\\.b`, "0" is `\\0`, and the number 0 as a
         key `\\#0`. An environment that stacks frames (FrameStackObservation, or ALE's vector environment) gives
-        frame_stack and the padding of the observation's fields; only its newest frame is stored.
+        frame_stack and the padding of the observation's fields; only its newest frame is stored. With a wrapper outside
+        of the stack that may change frames or skip steps, whole stacks are stored, and a warning says so.
 
         Parameters
         ----------

@@ -16,13 +16,14 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from per import _arrays
-from per._errors import InvalidArgument, Unsupported, kind_of
+from per._errors import InvalidArgument, PerWarning, Unsupported, kind_of
 from per.field import Field
 from per.typing import Autoreset, DTypeLike, DTypeName, Padding
 
@@ -231,7 +232,16 @@ def _frame_stack(env: Any, is_vector: bool, space: Any) -> int | None:
         stack = _frame_stack_of_parts(env)
     if stack is None or not _all_begin_with(space, stack):
         return None
-    return stack
+    changing = [type(each).__name__ for each in _wrappers_outside(env, is_vector) if not _keeps_frames(each)]
+    if not changing or stack == 1:
+        return stack
+    warnings.warn(
+        f"{changing[0]} is outside of the stack of env, and may skip frames or change them differently at each step: "
+        f"the buffer stores whole stacks, which takes {stack} times the memory. Apply it inside of the stack",
+        PerWarning,
+        stacklevel=4,
+    )
+    return None
 
 
 def _frame_stack_of_parts(env: Any) -> int | None:
@@ -270,7 +280,7 @@ def _padding(env: Any, is_vector: bool, stack: int) -> Padding | None:
     """
     if stack == 1:
         return None
-    changed_by = _wrapper_that_changes_zeros(env, is_vector)
+    outside = [type(each).__name__ for each in _wrappers_outside(env, is_vector)]
     if _is_of_ale(env.unwrapped):
         kinds, values = ["zero"], [0]
     elif is_vector:
@@ -282,11 +292,11 @@ def _padding(env: Any, is_vector: bool, stack: int) -> Padding | None:
     if all(kind == "reset" for kind in kinds):
         return None
     if all(kind != "reset" and _is_zero(value) for kind, value in zip(kinds, values, strict=True)):
-        if changed_by is None:
+        if "RescaleObservation" not in outside:
             return "zero"
         raise Unsupported(
-            f"env stacks frames with zeros before the first one, and {changed_by} outside of the stack may change the "
-            "zeros: no buffer gives such stacks back as they were; apply it inside, or use padding_type='reset'"
+            "env stacks frames with zeros before the first one, and RescaleObservation outside of the stack may change "
+            "the zeros: no buffer gives such stacks back as they were; apply it inside, or use padding_type='reset'"
         )
     raise Unsupported(
         "env stacks frames with a padding_type that is not 'reset', or zeros, everywhere: "
@@ -294,26 +304,46 @@ def _padding(env: Any, is_vector: bool, stack: int) -> Padding | None:
     )
 
 
-def _wrapper_that_changes_zeros(env: Any, is_vector: bool) -> str | None:
-    """The class of a wrapper around the stack of an environment that may change zeros in observations; None: none.
+# Gymnasium's classes whose step() neither changes observations nor takes several steps.
+_KEEPS_STEPS = {
+    *(f"{vector}{changed}Wrapper" for vector in ("", "Vector") for changed in ("", "Action", "Reward")),
+    *(
+        "ArrayConversion",
+        "Autoreset",
+        "DictInfoToList",
+        "HumanRendering",
+        "JaxToNumpy",
+        "JaxToTorch",
+        "NormalizeReward",
+    ),
+    *("NumpyToTorch", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics", "RecordVideo"),
+    *("RenderCollection", "TimeLimit"),
+}
+# Those that change each frame of a stack alone, and always in the same way.
+_KEEPS_FRAMES = {"DtypeObservation", "FilterObservation", "RescaleObservation", "ReshapeObservation"}
 
-    Wrappers of the parts of a vector environment are known only if these are in this process.
+
+def _wrappers_outside(env: Any, is_vector: bool) -> Iterator[Any]:
+    """The wrappers around the stack of an environment.
+
+    Those of the parts of a vector environment are known only if these are in this process.
     """
     gymnasium = importlib.import_module("gymnasium")
-    wrappers = importlib.import_module("gymnasium.wrappers")
     kinds = gymnasium.Wrapper, gymnasium.vector.VectorWrapper
-    changing = gymnasium.ObservationWrapper, gymnasium.vector.VectorObservationWrapper
-    keeping = tuple(
-        getattr(module, f"{word}Observation")
-        for module in (wrappers, wrappers.vector)
-        for word in ("Dtype", "Filter", "Reshape")
-    )
     for outermost in (env, *(getattr(env.unwrapped, "envs", ()) if is_vector else ())):
-        while isinstance(outermost, kinds) and not isinstance(outermost, wrappers.FrameStackObservation):
-            if isinstance(outermost, changing) and not isinstance(outermost, keeping):
-                return type(outermost).__name__
+        while isinstance(outermost, kinds) and not isinstance(outermost, gymnasium.wrappers.FrameStackObservation):
+            yield outermost
             outermost = outermost.env
-    return None
+
+
+def _keeps_frames(wrapper: Any) -> bool:
+    """Whether the frames of a stack stay those of the steps before, as far as can be known from the class."""
+    kind = type(wrapper)
+    definer = next(base for base in kind.__mro__ if "step" in vars(base))
+    of_gymnasium = definer.__module__.split(".")[0] == kind.__module__.split(".")[0] == "gymnasium"
+    if of_gymnasium and kind.__name__ in _KEEPS_FRAMES:
+        return True
+    return definer.__module__.split(".")[0] == "gymnasium" and definer.__name__ in _KEEPS_STEPS
 
 
 def _is_zero(observation: Any) -> bool:

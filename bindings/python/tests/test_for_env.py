@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import warnings
 
 import gymnasium
 import numpy as np
@@ -15,7 +16,11 @@ from gymnasium.wrappers import (
     DtypeObservation,
     FlattenObservation,
     FrameStackObservation,
+    NormalizeObservation,
+    RecordEpisodeStatistics,
     RescaleObservation,
+    TimeLimit,
+    TransformObservation,
 )
 
 pytestmark = [
@@ -636,6 +641,63 @@ def test_wrapper_that_changes_the_zeros_before_the_first_frame_is_refused_by_nam
         stacks = SyncVectorEnv([lambda: part("zero", lambda env: env)] * 2)
         with pytest.raises(per.Unsupported, match="RescaleObservation"):
             per.ReplayBuffer.for_env(gymnasium.wrappers.vector.RescaleObservation(stacks, -1, 1), 200)
+
+
+class Shaped(gymnasium.RewardWrapper):
+    def reward(self, reward):
+        return reward + 1
+
+
+class Skipping(gymnasium.Wrapper):
+    def step(self, action):
+        self.env.step(action)
+        return self.env.step(action)
+
+
+@pytest.mark.parametrize("is_vector", [False, True])
+@pytest.mark.parametrize(
+    "wrap, is_alike",
+    [
+        (Shaped, True),
+        (lambda env: TimeLimit(RecordEpisodeStatistics(env), 50), True),
+        (lambda env: RescaleObservation(env, np.float32(-1), np.float32(1)), True),
+        (NormalizeObservation, False),
+        (Skipping, False),
+        (lambda env: TransformObservation(env, lambda observation: observation / 2, env.observation_space), False),
+    ],
+)
+def test_stacks_that_a_wrapper_changes_are_stored_whole(wrap, is_alike, is_vector):
+    def part():
+        return wrap(FrameStackObservation(gymnasium.make("Pendulum-v1"), 3))
+
+    env = SyncVectorEnv([part]) if is_vector else part()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", per.PerWarning)
+        buffer = per.ReplayBuffer.for_env(env, 200)
+    assert [warning.filename for warning in warned if warning.category is per.PerWarning] == [__file__] * (not is_alike)
+    assert buffer.fields["observation"].stack == (3 if is_alike else 1)
+    (observation, _), seen = env.reset(seed=1), {}
+    for _ in range(6):
+        action = env.action_space.sample()
+        following, reward, terminated, truncated, _ = env.step(action)
+        ends = {"terminated": terminated, "truncated": truncated}
+        id = buffer.add(observation=observation, action=action, reward=reward, next_observation=following, **ends)
+        seen[int(np.ravel(id)[0])] = np.array(observation).reshape(3, 3)
+        observation = following
+    batch = buffer.sample(50)
+    assert set(batch.ids.tolist()) == set(seen)
+    for i, id in enumerate(batch.ids.tolist()):
+        np.testing.assert_allclose(batch.observation[i], seen[id], rtol=1e-4, atol=1e-6)
+    env.close()
+
+
+def test_vector_wrappers_that_change_stacks_are_seen():
+    envs = SyncVectorEnv([lambda: FrameStackObservation(Toy(0, "box", "discrete"), 3)] * 2)
+    alike = gymnasium.wrappers.vector.RecordEpisodeStatistics(gymnasium.wrappers.vector.ClipReward(envs, 0, 1))
+    assert per.ReplayBuffer.for_env(alike, 200).fields["observation"].stack == 3
+    with pytest.warns(per.PerWarning, match="NormalizeObservation is outside of the stack .* 3 times the memory"):
+        buffer = per.ReplayBuffer.for_env(gymnasium.wrappers.vector.NormalizeObservation(envs), 200)
+    assert buffer.fields["observation"].shape == (3, 3)
 
 
 def test_vector_environment_of_ale_that_ends_without_resetting_is_refused():
