@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import importlib
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,8 @@ class History:
         Parameters
         ----------
         batch : Mapping[str, Any]
-            A batch from sample(), a loader or a reader.
+            A batch from sample(), a loader or a reader. A loader has drawn others since: ages and `samples` are those
+            of the latest of these.
         """
         stats = self._buffer.stats()
         weights = np.array(_arrays.as_float(batch["weights"], "batch.weights"))
@@ -75,7 +77,9 @@ class History:
                 f"batch has {weights.size} transitions; allowed: the last batch drawn, of {stats.last_batch_size}"
             )
         self._weights.append(weights)
-        share = stats.last_effective_size / weights.size
+        wide = weights.astype(np.float64)
+        share, latest = wide.sum() ** 2 / (weights.size * (wide**2).sum()), stats.last_effective_size / weights.size
+        share = latest if math.isclose(share, latest, rel_tol=1e-6) else share  # of weights that were not rounded
         self._rows.append((stats.samples, stats.last_mean_age, stats.last_max_age, share))
 
     @property
@@ -132,7 +136,7 @@ def priorities(source: ReplayBuffer | npt.ArrayLike, axes: Axes | None = None, *
     """
     if isinstance(source, ReplayBuffer):
         source = source.priorities(source.live_ids())
-    values = np.asarray(source, np.float64)
+    values = _arrays.as_float(source, "source", np.float64)
     positive = values[values > 0]
     axes = _axes(axes)
     if positive.size:

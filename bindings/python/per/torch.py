@@ -32,6 +32,7 @@ import torch
 
 from per import batch as batches
 from per._errors import InvalidArgument, Unsupported
+from per._layout import Output
 from per.replay import ReplayBuffer
 from per.tree import SumTree
 from per.typing import NormalizeWeights, Prioritization, Scheme
@@ -96,6 +97,10 @@ class _InGraph:
         # CUDA graphs made by torch.compile accept tensors that are only written if their address is fixed.
         torch._dynamo.mark_static_address(self._turn)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is of its own object, of which a program knows the number."""
+        return type(self), (self._of,)
+
     def _new(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return self._turn.new_empty(shape, dtype=dtype, device=self._turn.device)
 
@@ -126,7 +131,7 @@ class Buffer(_InGraph):
                 raise Unsupported(
                     f"field {name} has max_length {field.max_length}: programs take no rows of any length"
                 )
-        outputs = buffer._layout.batch
+        outputs = _outputs_of(buffer)
         structure = batches.structure_of([output.name for output in outputs])
         self._outputs = [(output.name, output.shape, getattr(torch, output.dtype)) for output in outputs]
         for name in structure:
@@ -278,11 +283,22 @@ def _refuse_in_backward(name: str) -> None:
         )
 
 
+def _outputs_of(buffer: ReplayBuffer[Any]) -> tuple[Output, ...]:
+    """The arrays of a batch, whose shapes depend on n_step if it has sequences."""
+    return (buffer._sequence_layout(buffer.n_step) if buffer._steps > 0 else buffer._layout).batch
+
+
 def _sample(turn: torch.Tensor, number: int, out: list[torch.Tensor], *choices: Any) -> None:
     _refuse_in_backward("sample")
     buffer = _of(number)
     given = {name: value for name, value in zip(_CHOICES, choices, strict=True) if value is not None}
-    arrays = {output.name: array for output, array in zip(buffer._layout.batch, out, strict=True)}
+    outputs = _outputs_of(buffer)
+    if any(tuple(array.shape[1:]) != output.shape for output, array in zip(outputs, out, strict=True)):
+        raise InvalidArgument(
+            f"n_step is {buffer.n_step}, but was another one when the per.torch.Buffer was made; allowed: that one, or "
+            "a new per.torch.Buffer"
+        )
+    arrays = {output.name: array for output, array in zip(outputs, out, strict=True)}
     buffer.sample(len(out[0]), out=batches.Batch(buffer._nested(arrays)), **given)
 
 

@@ -40,6 +40,9 @@ def test_priorities_are_those_of_the_live_transitions():
     assert axes.get_xscale() == "log" and "(1 of 10 are 0)" in axes.get_title()
     assert sum(heights(per.plot.priorities(np.ones(5)))) == 5
     assert sum(heights(per.plot.priorities(np.zeros(5)))) == 0
+    torch = pytest.importorskip("torch")
+    assert sum(heights(per.plot.priorities(torch.ones(5, dtype=torch.bfloat16)))) == 5
+    assert sum(heights(per.plot.priorities(torch.ones(5, requires_grad=True)))) == 5
 
 
 def test_weights_of_an_array_and_of_the_last_batches():
@@ -70,6 +73,19 @@ def test_ages_and_effective_sizes_are_those_of_stats():
     np.testing.assert_array_equal(line.get_xydata(), np.stack([samples, share], axis=1))
     np.testing.assert_array_equal(history.max_ages, oldest)
     assert (oldest > mean).all() and (share < 1).all()
+
+
+def test_effective_sizes_of_a_loader_are_those_of_its_batches():
+    buffer = filled(60, alpha=1.0, beta=1.0)
+    buffer.update_priorities(np.arange(60), priorities=np.random.default_rng(1).random(60) ** 8)
+    history, shares = per.plot.History(buffer), []
+    with buffer.loader(32) as batches:
+        for batch, _ in zip(batches, range(4), strict=False):
+            weights = batch.weights.astype(float)
+            shares.append(weights.sum() ** 2 / (32 * (weights**2).sum()))
+            history.record(batch)
+    assert len(set(shares)) == 4
+    np.testing.assert_allclose(history.effective_sizes, shares, rtol=1e-6)
 
 
 def test_a_batch_that_was_not_drawn_last_is_refused():

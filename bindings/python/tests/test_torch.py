@@ -1,8 +1,10 @@
 """per.torch: calls inside programs compiled by torch, compared with the same calls outside."""
 
 import contextlib
+import copy
 import gc
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -421,6 +423,33 @@ def test_a_buffer_that_is_gone_or_closed_is_refused_by_name():
         program(turn, ids)
     fresh = per.torch.Buffer(filled())
     assert fresh._number != number
+
+
+def test_a_copy_calls_its_own_buffer():
+    program = per.torch.Buffer(buffer_of())
+    program.add(**step_of("plain", 0))
+    others = copy.deepcopy(program), pickle.loads(pickle.dumps(program))
+    for other in others:
+        compiled(other.add)(**step_of("plain", 1))
+    copy.copy(program).add(**step_of("plain", 1))  # of the same buffer
+    assert [each._of.stats().added for each in (program, *others)] == [2, 2, 2]
+    assert len({id(each._of) for each in (program, *others)}) == 3
+
+
+def test_sequences_of_another_n_step_are_refused_by_name():
+    buffer = buffer_of("sequences")
+    program = per.torch.Buffer(buffer)
+    for t in range(30):
+        buffer.add(**step_of("sequences", t))
+    before = buffer.n_step
+    buffer.n_step = 3
+    draws = buffer.stats().samples
+    with pytest.raises(per.InvalidArgument, match=r"^n_step is 3, but was another one"):
+        program.sample(2)
+    assert buffer.stats().samples == draws
+    assert per.torch.Buffer(buffer).sample(2).observation.shape == buffer.sample(2).observation.shape
+    buffer.n_step = before
+    assert program.sample(2).observation.shape == buffer.sample(2).observation.shape
 
 
 def test_arrays_of_another_library_are_refused():
