@@ -39,7 +39,7 @@ class Diagnostics:
         self._autoreset = autoreset
         self._looks_at_rewards = looks_by_itself
         self.looks_at_critics = True
-        self._looks_at_lengths = True
+        self.looks_at_lengths = True
         self._suspicions = [_suspicion_of_cuts, _suspicion_of_resets]
         self._calls = 0  # number of calls that added steps
         self._next_look = 1 if looks_by_itself else sys.maxsize  # the call at which the next check is due
@@ -90,8 +90,8 @@ class Diagnostics:
 
     def look_at_length(self, steps: int, n_envs: int, capacity: int) -> None:
         """Warns of a run of more steps than an environment has rows."""
-        if self._looks_at_lengths and steps * n_envs > capacity:
-            self._looks_at_lengths = False
+        if self.looks_at_lengths and steps * n_envs > capacity:
+            self.looks_at_lengths = False
             warnings.warn(
                 f"extend() was given {steps} steps of an environment that has room for "
                 f"{capacity // n_envs}: only the latest stay. A capacity for all is "

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import per
 import per.ray
 import pytest
-from common import ENVS, FIELDS, ROWS, assert_same, one_buffer, sharded_buffer, step_of, steps_of
+from common import ENVS, FIELDS, ROWS, assert_same, both, one_buffer, sharded_buffer, step_of, steps_of
 
 
 @pytest.fixture
@@ -198,6 +199,49 @@ def test_one_environment_needs_no_axis_of_environments(in_process):
     for step in (given, {**given, "reward": 0.5}, {**given, "observation": [[3.0, 4.0]]}):
         step = {**step, "next_observation": step["observation"]}
         assert np.array_equal(whole.add(**step), buffer.add(**step))
+    assert_same(whole.sample(8), buffer.sample(8))
+
+
+TD_ERRORS = np.array([1.0, -2.0, 3.0, 4.0], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("ids", "td_errors"),
+    [
+        ([0, 1, 2, 3], TD_ERRORS[:, None]),
+        ([[0, 1], [2, 3]], TD_ERRORS.reshape(2, 2)),
+        ([[0, 1], [-1, 3]], TD_ERRORS),
+        ([3, 1, 0, 2], np.stack([TD_ERRORS, TD_ERRORS - 1])),
+        ([3, 1, 0, 2], np.stack([TD_ERRORS, TD_ERRORS - 1])[:, :, None]),
+        ([2], 7.0),
+    ],
+    ids=["column", "square", "ids of two axes", "critics", "critics in columns", "number"],
+)
+def test_values_may_have_the_shapes_that_one_buffer_takes(in_process, ids, td_errors):
+    whole, buffer = both()
+    for each in (whole, buffer):
+        each.update_priorities(ids, td_errors)
+    assert_same(whole.sample(32), buffer.sample(32))
+
+
+def test_runs_may_be_longer_than_those_of_the_buffer_that_checks_them(buffer):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", per.PerWarning)
+        steps = steps_of(np.random.default_rng(1), ENVS, ROWS - 2)
+        buffer.extend(**steps)
+    nothing = {name: array[:0] for name, array in steps.items()}
+    assert buffer.extend(priorities=np.zeros((0, ENVS)), **nothing).shape == (0, ENVS)
+
+
+def test_final_observations_may_have_rows_of_any_length(in_process):
+    fields = {"observation": per.Field(None, max_length=5)}
+    info = {"final_obs": [np.array([2.5, 2, 7]), None], "_final_obs": [True, False]}
+    step = {"observation": [[1.0], [2.0, 3]], "next_observation": [[5.0, 5], []], "reward": [1, 1]}
+    step |= {"terminated": [True, False], "truncated": [False, False], "info": info}
+    options = {"n_envs": 2, "autoreset": "same_step"}
+    whole, buffer = per.ReplayBuffer(40, fields, **options), per.ray.ReplayBuffer(40, fields, shards=2, **options)
+    for each in (whole, buffer):
+        each.add(**step)
     assert_same(whole.sample(8), buffer.sample(8))
 
 

@@ -251,7 +251,7 @@ class ReplayBuffer:
             {name: array if array.ndim == 0 or name == "env_ids" else array[k] for name, array in arrays.items()}
             for k in range(shape[0])
         ]
-        return np.stack(self._send(False, each, shape[1:]))
+        return np.stack(self._send(False, each, shape[1:])) if each else np.empty(shape, np.int64)
 
     def _add(self, is_extend: bool, steps: dict[str, Any]) -> Ids:
         arrays, shape = self._steps.look(is_extend, steps)

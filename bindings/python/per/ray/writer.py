@@ -42,6 +42,7 @@ class Steps:
         transitions = 2 * max(_options.whole("n_envs", n_envs), 1)
         capacity = per.ReplayBuffer.capacity_for(transitions, **small)  # also validates the limits
         self._buffer = per.ReplayBuffer(capacity, **{n: value for n, value in small.items() if n not in LIMITS})
+        self._buffer._diagnostics.looks_at_lengths = False  # of runs that the shards have room for
 
     @property
     def options(self) -> per.typing.AllOptions:
@@ -50,16 +51,15 @@ class Steps:
 
     def look(self, is_extend: bool, steps: dict[str, Any]) -> tuple[Arrays, tuple[int, ...]]:
         """Steps as numpy arrays by full name, and the shape of their ids. Rows of any length are arrays of objects."""
-        buffer = self._buffer
+        buffer, value_shapes = self._buffer, self._buffer._layout.value_shapes
         ids = buffer.extend(**steps) if is_extend else buffer.add(**steps)
         buffer.clear()
         given = {name: value for name, value in buffer._flat(steps).items() if value is not None and name != "stream"}
         info: Any = given.pop("info", None)
         if info is not None and (key := final_observations.key_in(info, buffer._autoreset)) is not None:
             flags = given.get("terminated"), given.get("truncated")
-            given, known = final_observations.insert(key, info, given, None, buffer._inputs, *flags)
+            given, known = final_observations.insert(key, info, given, None, buffer._inputs, *flags, value_shapes)
             given["next_mask"] = known
-        value_shapes = buffer._layout.value_shapes
         return {
             name: _rows(value, name, ids.shape, value_shapes[name]) if name in value_shapes else _as_numpy(value, name)
             for name, value in given.items()
@@ -83,7 +83,10 @@ class Steps:
         nothing = np.minimum(whole, -1)
         self._buffer.update_priorities(nothing, td_errors, priorities=priorities)
         name = "priorities" if td_errors is None else "td_errors"
-        return whole, name, _as_numpy(priorities if td_errors is None else td_errors, name)
+        values = _as_numpy(priorities if td_errors is None else td_errors, name)
+        if name == "priorities" or self._buffer._steps == 0:  # otherwise [n, T] or [n_critics, n, T]
+            values = values.reshape(-1 if values.size == whole.size else (len(values), -1))
+        return whole.reshape(-1), name, values
 
     def look_at_draw(self, batch_size: int, choices: dict[str, Any]) -> None:
         """Raises the errors of a buffer for arguments of sample(), except Empty."""
