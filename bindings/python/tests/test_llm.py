@@ -12,6 +12,7 @@ import importlib.metadata
 import itertools
 import multiprocessing
 import pickle
+import subprocess
 import sys
 import threading
 import time
@@ -1066,6 +1067,57 @@ def wait_for_a_moment(address):
             await asyncio.wait_for(per.llm.connect(address).wait(1), 0.1)
 
     asyncio.run(wait())
+
+
+# A client with a key of its own has no part in what multiprocessing shares with children.
+CLIENT = """
+import sys, torch, per.llm
+groups = per.llm.connect(sys.argv[1], authkey=b"secret")
+assert groups
+(group,) = groups.reserve()
+groups.close(group, 0, torch.tensor(1.0), tokens=torch.tensor([1, 2], dtype=torch.int32))
+lease = groups.sample(1)
+assert isinstance(lease.batch.tokens.values, torch.Tensor) and lease.batch.tokens.values.tolist() == [1, 2]
+groups.ack(lease)
+"""
+
+
+def test_tensors_go_to_other_programs():
+    pytest.importorskip("torch")
+    groups = per.llm.Groups(1, {"tokens": per.Field(None, "int32", max_length=9)}, capacity=4, arrays="torch")
+    address = per.llm.serve(groups, authkey=b"secret")
+    subprocess.run([sys.executable, "-c", CLIENT, address], check=True, timeout=120)
+    assert groups.counts().consumed == 1
+    assert bool(per.llm.connect(address, authkey=b"secret"))
+
+
+def test_a_handler_counts_each_group_once_amid_any_call():
+    groups = per.llm.Groups(1, capacity=9)
+    counts = []
+
+    def add_up(statement):
+        """Amid a call, between two statements of SQL."""
+        it = groups.counts()
+        counts.append(it)
+        assert it.issued == it.consumed + it.retired + it.sealed + it.leased + it.open
+
+    sql = groups._sql
+
+    def looked_at(statement, *values):
+        if "count(" not in statement and "FROM retired" not in statement:
+            add_up(statement)
+        return sql(statement, *values)
+
+    groups._sql = looked_at
+    for _ in range(3):
+        ids = groups.reserve(3)
+        groups.fail(ids[0])
+        groups.close(ids[1], 0, 1.0)
+        groups.close(ids[2], 0, 1.0)
+        groups.release(groups.sample(2))
+        groups.ack(groups.sample(2))
+    assert len(set(map(str, counts))) > 20
+    assert groups.counts()[:5] == (9, 0, 0, 0, 6)
 
 
 def test_a_wait_of_another_process_that_is_cancelled_does_not_keep_it():

@@ -31,13 +31,15 @@ _SCHEMA = [
     "CREATE INDEX by_sealing ON groups (sealed)",
     "CREATE INDEX by_age ON groups (first)",
 ]
-# Leases and the answers of open groups end with the process. INSERT INTO ended ends groups, if they are there.
+# Leases and the answers of open groups end with the process. INSERT INTO ended ends groups, if they are there. Triggers
+# count groups within the statements that make or end them, between which a signal handler may look.
 _TEMPORARY = """
 CREATE TEMP TABLE unfinished (id, name, member, value, PRIMARY KEY (id, name, member)) WITHOUT ROWID;
 CREATE INDEX temp.by_version ON unfinished (value) WHERE name = 'version_first';
 CREATE TEMP TABLE leases (number, lease);
 CREATE TEMP TABLE leased (id PRIMARY KEY, number);
 CREATE TEMP TABLE changed (id PRIMARY KEY);
+CREATE TEMP TRIGGER issuing AFTER INSERT ON main.groups BEGIN UPDATE ledger SET issued = issued + 1; END;
 CREATE TEMP VIEW ended AS SELECT NULL AS id, NULL AS reason;
 CREATE TEMP TRIGGER ending INSTEAD OF INSERT ON ended BEGIN
     UPDATE ledger SET consumed = consumed + 1 WHERE EXISTS (SELECT 1 FROM groups WHERE id = new.id AND uses > 0);

@@ -339,7 +339,6 @@ class Groups(Generic[Array]):
             if len(names) > (room := self.room):
                 raise Busy(f"k is {len(names)}; allowed at this moment: up to {room} ({self})")
             first = self._value("SELECT issued FROM ledger")
-            self._sql("UPDATE ledger SET issued = issued + ?", len(names))
             for group, key in enumerate(names, first):
                 row = group, json.dumps(key), json.dumps(tag), _ONE
                 self._sql("INSERT INTO groups VALUES (?, ?, ?, ?, 0, NULL, NULL, NULL, NULL)", *row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import pickle
 import threading
 from multiprocessing.managers import BaseManager, BaseProxy
 from typing import Any
@@ -16,22 +17,38 @@ from per.llm.prompts import Prompts
 _NAMES = {name for kind in (Groups, Prompts) for name in dir(kind) if name[0] != "_"}
 
 
+class _Served:
+    """The object of a server. Tensors are pickled by value: multiprocessing would send descriptors of shared memory."""
+
+    def __init__(self, served: Groups[Any] | Prompts[Any]) -> None:
+        self._served = served
+
+    def call(self, request: bytes) -> bytes:
+        name, given, named = pickle.loads(request)
+        found = getattr(self._served, name)
+        return pickle.dumps(found(*given, **named) if callable(found) else found)
+
+
 class Proxy(BaseProxy):
     """Stands for a Groups or Prompts of another process: all calls and properties of it work as there."""
 
-    _exposed_ = ("__getattribute__", "__len__", *_NAMES)
+    _exposed_ = ("call",)
 
     def __getattr__(self, name: str) -> Any:
         if name not in _NAMES:
             raise AttributeError(name)
         is_call = any(callable(getattr(kind, name, None)) for kind in (Groups, Prompts))
-        return functools.partial(self._call, name) if is_call else self._callmethod("__getattribute__", (name,))
+        return functools.partial(self._call, name) if is_call else self._call(name)
+
+    def __bool__(self) -> bool:
+        return True
 
     def __len__(self) -> int:
         return int(self._call("__len__"))
 
     def _call(self, name: str, *given: Any, **named: Any) -> Any:
-        return self._callmethod(name, given, named)
+        result: Any = self._callmethod("call", (pickle.dumps((name, given, named)),))  # type: ignore[func-returns-value]
+        return pickle.loads(result)
 
     async def wait(self, *given: Any, **named: Any) -> None:
         """Groups.wait(), on a thread of the server and one of this process."""
@@ -62,7 +79,7 @@ def serve(served: Groups[Any] | Prompts[Any], address: Any = None, *, authkey: b
     if not isinstance(served, (Groups, Prompts)):
         raise InvalidArgument(f"served is {kind_of(served)}; allowed: per.llm.Groups and per.llm.Prompts")
     server: Any = _Manager(address, authkey).get_server()
-    server.registry = {"served": (lambda: served, Proxy._exposed_, None, Proxy)}
+    server.registry = {"served": (lambda: _Served(served), Proxy._exposed_, None, Proxy)}
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server.address
 
