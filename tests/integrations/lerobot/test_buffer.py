@@ -112,6 +112,12 @@ def test_images_that_are_no_fractions_are_refused_or_kept_as_float32():
     step = image, torch.zeros(1, 1), 0.0, image, False, False
     with pytest.raises(per.InvalidArgument, match=re.escape(f"{IMAGE} has numbers from 1.5 to 1.5; allowed: 0 .. 1")):
         ReplayBuffer(10, "cpu", [IMAGE]).add(*step)
+    refusing = ReplayBuffer(10, "cpu", [IMAGE], use_drq=False)
+    with pytest.raises(per.InvalidArgument, match="allowed: 0"):
+        refusing.add(*step)
+    bytes_of = {IMAGE: torch.full((1, 3, 8, 8), 200, dtype=torch.uint8)}  # the refused step has declared nothing
+    refusing.add(bytes_of, torch.zeros(1, 1), 0.0, bytes_of, True, False)
+    assert torch.equal(refusing.sample(1)["state"][IMAGE], bytes_of[IMAGE].float())
     buffer = ReplayBuffer(10, "cpu", [IMAGE], use_drq=False, image_dtype="float32")
     buffer.add(*step)
     assert torch.equal(buffer.sample(1)["state"][IMAGE], image[IMAGE])

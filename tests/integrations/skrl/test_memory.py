@@ -223,6 +223,31 @@ def test_a_nan_error_changes_nothing():
     assert (memory.tree.priorities() == before).all()
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        {"batch_size": 4, "sequence_length": 11},
+        {"batch_size": 0, "sequence_length": 2},
+        {"batch_size": 0},
+        {"batch_size": 4, "names": ["reward"]},
+        {"batch_size": 4, "names": ["reward"], "sequence_length": 2},
+    ],
+)
+def test_a_draw_that_fails_changes_nothing(draw):
+    memory = memory_of(10, alpha=1.0, epsilon=0.0, seed=3)
+    add_rows(memory, *range(6))
+    memory.sample(["rewards"], batch_size=6)
+    memory.update_priorities(torch.arange(6.0))
+    memory.sample(["rewards"], batch_size=2)
+    drawn, before = memory.get_sampling_indexes(), memory.tree.priorities()
+    with pytest.raises((per.Error, KeyError, ValueError)):
+        memory.sample(**{"names": ["rewards"], **draw})
+    assert (memory.tree.priorities() == before).all()
+    assert torch.equal(memory.get_sampling_indexes(), drawn)
+    memory.update_priorities(torch.full((2,), 70.0))
+    assert {row for row, priority in enumerate(memory.tree.priorities()) if priority == 70} == set(drawn.tolist())
+
+
 def add_rows(memory, *rewards, **flags):
     """Adds rows of one environment with these rewards."""
     for reward in rewards:

@@ -8,6 +8,7 @@ import torch
 from per.integrations.torchrl import ReplayBuffer
 from tensordict import TensorDict
 from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.envs import GymEnv, GymWrapper, SerialEnv, StepCounter, TransformedEnv
 from torchrl.modules import RandomPolicy
 
@@ -241,6 +242,28 @@ def test_an_empty_buffer_has_nothing_to_draw():
         buffer.extend(rollout([3]))
         assert len(buffer) == 3
         buffer.empty()
+
+
+def test_a_first_step_that_is_refused_declares_nothing():
+    buffer, wrong = buffer_of(), rollout([3], pixels=(2, 3))
+    del wrong["next", "reward"]
+    for _ in range(2):
+        with pytest.raises((per.InvalidArgument, KeyError), match="reward"):
+            buffer.extend(wrong)
+        assert buffer.buffer is None
+    buffer.extend(rollout([3]))
+    assert len(buffer) == 3
+
+
+def test_a_state_of_another_buffer_is_refused_and_changes_nothing():
+    buffer = buffer_of()
+    buffer.extend(rollout([3]))
+    theirs = TensorDictReplayBuffer(storage=LazyTensorStorage(5))
+    theirs.extend(rollout([3]))
+    for state in (theirs.state_dict(), {"checkpoint": None, "more": 1}):
+        with pytest.raises(per.InvalidArgument, match=r"^state_dict has \['.*'\]; allowed: what state_dict"):
+            buffer.load_state_dict(state)
+    assert len(buffer) == 3
 
 
 def test_a_transition_without_an_entry_of_the_first_is_refused_and_adds_nothing():

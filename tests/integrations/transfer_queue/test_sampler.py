@@ -251,6 +251,23 @@ def test_an_invalid_tag_is_an_error_until_it_is_mended_or_the_group_failed():
     assert groups.sample(1).batch.reward.tolist() == [[0, 1, 2]]
 
 
+def test_a_group_whose_sealing_was_interrupted_is_sealed_after_a_restore():
+    groups = ledger()
+    queue = queue_of(groups)
+    groups.reserve()
+    saved = groups.state_dict()
+    for group, member in whole(0):
+        queue.put(group, member, reward=np.nan if member == 2 else member)
+    with pytest.raises(per.InvalidArgument, match="reward is nan"):
+        queue.draw(SIZE)
+    queue.sampler._groups = per.llm.Groups.load(saved)
+    queue.sampler.load_checkpoint(queue.sampler.save_checkpoint())
+    queue.put(0, 2, reward=2.0)
+    for index in [index for index, tag in queue.tags.items() if tag["member"] == 2]:
+        queue.partition.set_custom_meta({index: {"group": 0, "member": 2, "reward": 2.0}})
+    assert queue.draw(SIZE) == whole(0)
+
+
 @pytest.fixture(scope="module")
 def cluster():
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 2**20)

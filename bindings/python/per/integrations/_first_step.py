@@ -11,10 +11,16 @@ import per
 _lock = threading.RLock()  # a signal handler may take it again
 
 
-def declared(owner: Any, name: str, declare: Callable[[], per.ReplayBuffer]) -> per.ReplayBuffer:
-    """The buffer in an attribute of an object, None at first, created at the first step.
+def declared(
+    owner: Any,
+    name: str,
+    declare: Callable[[], per.ReplayBuffer],
+    use: Callable[[per.ReplayBuffer], Any] = lambda buffer: buffer,
+) -> Any:
+    """Calls use() with the buffer in an attribute of an object, and returns the result.
 
-    Threads that add first steps at the same time get the same buffer.
+    The attribute is None at first. The first step creates the buffer, which is kept once use() has added the step: one
+    that is refused declares nothing. Threads that add first steps at the same time get the same buffer.
     """
     attributes = vars(owner)
     attributes.setdefault(name, None)  # which the class may have
@@ -22,7 +28,9 @@ def declared(owner: Any, name: str, declare: Callable[[], per.ReplayBuffer]) -> 
         with _lock:
             if attributes[name] is None:
                 made = declare()
+                result = use(made)
                 # A signal handler may have set it. Python runs none within this line, which makes no call.
                 attributes[name] = made if attributes[name] is None else attributes[name]
-    buffer: per.ReplayBuffer = attributes[name]
-    return buffer
+                if attributes[name] is made:
+                    return result
+    return use(attributes[name])

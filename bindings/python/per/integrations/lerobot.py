@@ -117,17 +117,21 @@ class ReplayBuffer(theirs.ReplayBuffer):
 
     def _initialize_storage(self, state: Any, action: Any, complementary_info: Any = None) -> None:
         """Declares the fields from the first transition."""
-        declared(self, "replay", lambda: self._new_replay(state, action, complementary_info))
+        self._use(lambda: self._new_replay(state, action, complementary_info), lambda replay: None)
+
+    def _use(self, declare: Callable[[], per.ReplayBuffer], use: Callable[[per.ReplayBuffer], None]) -> None:
+        declared(self, "replay", declare, use)
         self.initialized = True
 
     def _new_replay(self, state: Any, action: Any, complementary_info: Any) -> per.ReplayBuffer:
-        fields = {ACTION: per.Field(action.squeeze(0).shape)}
+        fields, are_fractions = {ACTION: per.Field(action.squeeze(0).shape)}, {}
         for key, value in state.items():
             dtype: Any = self.image_dtype if key.startswith(OBS_IMAGE) else "float32"
-            self._are_fractions[key] = dtype == "uint8" and value.dtype != torch.uint8
+            are_fractions[key] = dtype == "uint8" and value.dtype != torch.uint8
             fields[key] = per.Field(value.squeeze(0).shape, dtype, role="observation")
         for key, value in (complementary_info or {}).items():
             fields[_info(key)] = per.Field(torch.as_tensor(value).squeeze(0).shape, default=0.0)
+        self._are_fractions = are_fractions
         self.complementary_info_keys = list(complementary_info or ())
         self.states = list(state)
         rows = per.ReplayBuffer.capacity_for(self.capacity, fields=fields, **self._options)
@@ -152,11 +156,22 @@ class ReplayBuffer(theirs.ReplayBuffer):
         InvalidArgument
             An image has numbers outside 0 to 1, and image_dtype is not "float32".
         """
-        if self.replay is None:
-            self._initialize_storage(state, action, complementary_info)
-        assert self.replay is not None
         if next_state is None and done:
             next_state = state  # no target reads it
+        step = state, action, reward, next_state, done, truncated, complementary_info
+        self._use(lambda: self._new_replay(state, action, complementary_info), lambda replay: self._add(replay, *step))
+
+    def _add(
+        self,
+        replay: per.ReplayBuffer,
+        state: dict[str, torch.Tensor],
+        action: torch.Tensor,
+        reward: float,
+        next_state: dict[str, torch.Tensor] | None,
+        done: bool,
+        truncated: bool,
+        complementary_info: dict[str, Any] | None,
+    ) -> None:
         given: dict[str, Any] = {ACTION: action.squeeze(0), "reward": float(reward)}
         for prefix, values in (("", state), ("next_", next_state or {})):
             given |= {prefix + key: self._stored(key, values[key].squeeze(0)) for key in self.states if key in values}
@@ -164,7 +179,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
             if complementary_info is not None and key in complementary_info:
                 given[_info(key)] = torch.as_tensor(complementary_info[key], dtype=torch.float32).squeeze(0)
         truncated = bool(truncated) and not done
-        self.replay.add(terminated=bool(done), truncated=truncated, next_mask=next_state is not None, **given)
+        replay.add(terminated=bool(done), truncated=truncated, next_mask=next_state is not None, **given)
 
     def _stored(self, key: str, value: torch.Tensor) -> torch.Tensor:
         if not self._are_fractions[key]:

@@ -236,18 +236,31 @@ class PrioritizedMemory(Memory):
         Empty
             A RuntimeError: there is no row or no whole sequence.
         """
-        if sequence_length != self._sequence_length:
-            self._sequence_length = sequence_length
-            rows = torch.arange(self._rows, device=self.device)
-            self._tree.update(rows, self._are_starts(rows) * self._largest**self._alpha)
-        draw = self._tree.sample(batch_size, beta=self.beta, scheme=self._scheme)
-        self._drawn = torch.as_tensor(draw.indices, device=self.device)
-        self._drawn_times = self._times[self._drawn]
+        for name in names:
+            self.tensors_view[name]  # raises KeyError before anything is drawn
+        draw = self._draw(batch_size, sequence_length)
+        drawn = torch.as_tensor(draw.indices, device=self.device)
         offsets = torch.arange(sequence_length, device=self.device) * self.num_envs
-        self.sampling_indexes = ((self._drawn[:, None] + offsets) % self._rows).flatten()
+        indexes = ((drawn[:, None] + offsets) % self._rows).flatten()
+        sampled: list[list[torch.Tensor]] = self.sample_by_index(names, indexes=indexes, mini_batches=mini_batches)
+        self._drawn, self._drawn_times, self.sampling_indexes = drawn, self._times[drawn], indexes
         weights = torch.as_tensor(draw.weights, device=self.device)
         self.sampling_weights = weights.repeat_interleave(sequence_length)[:, None]
-        return self.sample_by_index(names, indexes=self.sampling_indexes, mini_batches=mini_batches)
+        return sampled
+
+    def _draw(self, batch_size: int, sequence_length: int) -> per.Draw[Any]:
+        if sequence_length == self._sequence_length:
+            return self._tree.sample(batch_size, beta=self.beta, scheme=self._scheme)
+        rows = torch.arange(self._rows, device=self.device)
+        before = self._sequence_length, self._tree.priorities()
+        try:
+            self._sequence_length = sequence_length
+            self._tree.update(rows, self._are_starts(rows) * self._largest**self._alpha)
+            return self._tree.sample(batch_size, beta=self.beta, scheme=self._scheme)
+        except BaseException:
+            self._sequence_length, priorities = before
+            self._tree.update(rows, priorities)
+            raise
 
     @torch.no_grad()
     def update_priorities(self, td_errors: torch.Tensor) -> None:

@@ -7,6 +7,7 @@ Neither needs TorchRL's compiled trees, which each TorchRL wheel provides for on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -248,17 +249,16 @@ class ReplayBuffer:
     def add(self, data: TensorDictBase) -> torch.Tensor:
         """Adds one step of each environment. Returns ids, int64 in the shape of data."""
         self._check_environments(data, list(data.shape), "")
-        return torch.as_tensor(self._buffer_for(data).add(**self._given(data)))
+        return self._use(data, lambda buffer: torch.as_tensor(buffer.add(**self._given(buffer, data))))
 
     def extend(self, data: TensorDictBase) -> torch.Tensor:
         """Adds consecutive steps; the last dimension is time. Returns ids, int64 in the shape of data."""
         if data.ndim == 0:
             raise per.InvalidArgument("data has shape []; allowed: a dimension of time, or add()")
         self._check_environments(data, list(data.shape[:-1]), "T")
-        buffer = self._buffer_for(data)
-        if data.ndim == 1:
-            return torch.as_tensor(buffer.extend(**self._given(data)))
-        return torch.as_tensor(buffer.extend(**self._given(data.transpose(0, 1)))).transpose(0, 1)
+        steps = data if data.ndim == 1 else data.transpose(0, 1)
+        ids = self._use(data, lambda buffer: torch.as_tensor(buffer.extend(**self._given(buffer, steps))))
+        return ids if data.ndim == 1 else ids.transpose(0, 1)
 
     def sample(self, batch_size: int = 0) -> TensorDict:
         """Draws a batch. Raises per.Empty, a RuntimeError, if nothing can be drawn.
@@ -305,7 +305,9 @@ class ReplayBuffer:
         return {} if self.buffer is None else self.buffer.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Replaces the buffer by that of a state_dict()."""
+        """Replaces the buffer by that of a state_dict(). Raises InvalidArgument for other dicts."""
+        if state_dict and set(state_dict) != {"checkpoint"}:
+            raise per.InvalidArgument(f"state_dict has {[*state_dict]}; allowed: what state_dict() returned")
         data = state_dict.get("checkpoint")
         self.buffer = None if data is None else per.ReplayBuffer.from_bytes(np.asarray(data), **self._place)
 
@@ -332,9 +334,10 @@ class ReplayBuffer:
         hint = f"; for {given[0]} environments give n_envs={given[0]} to ReplayBuffer()" if len(given) == 1 else ""
         raise per.InvalidArgument(f"data has shape {list(data.shape)}; allowed with n_envs={n_envs}: {allowed}{hint}")
 
-    def _buffer_for(self, data: TensorDictBase) -> per.ReplayBuffer:
-        """The buffer, whose fields the first transition declares."""
-        return declared(self, "buffer", lambda: self._new_buffer(data))
+    def _use(self, data: TensorDictBase, add: Callable[[per.ReplayBuffer], torch.Tensor]) -> torch.Tensor:
+        """Adds steps to the buffer, whose fields the first transition declares."""
+        ids: torch.Tensor = declared(self, "buffer", lambda: self._new_buffer(data), add)
+        return ids
 
     def _new_buffer(self, data: TensorDictBase) -> per.ReplayBuffer:
         ignored = {("index",), ("priority_weight",), (self.priority_key,)}
@@ -348,11 +351,11 @@ class ReplayBuffer:
             fields[name] = spaces.field_of(name, value.shape[data.ndim :], value.dtype)
         return per.ReplayBuffer(fields=fields, **self._options)
 
-    def _given(self, data: TensorDictBase) -> dict[str, Any]:
+    def _given(self, buffer: per.ReplayBuffer, data: TensorDictBase) -> dict[str, Any]:
         """The arguments for add() and extend() of the buffer."""
         following = data["next"]
         given = {}
-        for name in self._open().fields:
+        for name in buffer.fields:
             place, *steps = spaces.steps_of(name)
             key = tuple(map(spaces.key_of, steps))
             given[name] = (following if place == _NEXT else data)[key]

@@ -93,8 +93,12 @@ class GroupSampler(BaseSampler):
         return result
 
     def load_checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Drops cached results, because their leases have ended. The ledger is restored by the learner."""
+        """Drops cached results, because their leases have ended, and what is known of open groups.
+
+        The ledger is restored by the learner.
+        """
         self._states.clear()
+        self._closed.clear()
 
     def _drawn(self, n_groups: int, tags: dict[int, dict[str, Any]]) -> tuple[list[int], list[int]]:
         """Seals the groups whose rows are all ready, and leases n of them. `tags` are those of the ready rows."""
