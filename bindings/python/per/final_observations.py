@@ -118,7 +118,7 @@ def _with_rows(
     array = np.array(_as_numbers(fields.get(name) if source is None else source, name))
     if source is None:
         array[...] = 0
-    if array.shape[:1] != (n,):
+    if array.shape[:1] != (n,) or (n == 1 and len(finals) > 0 and array.shape == np.shape(finals[0])):
         array = array.reshape(n, *array.shape)
     for i, final in zip(rows, finals, strict=True):
         value = _as_numbers(final, f"info['{key}'][{i}]")

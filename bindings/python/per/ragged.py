@@ -217,8 +217,10 @@ def packed(
     """
     n_rows = math.prod(rows)
     if isinstance(source, Ragged):
-        offsets = _arrays.as_int64(source.offsets, f"{name}.offsets")
-        if source.values.shape[0] == 0:
+        offsets, n_values = _arrays.as_int64(source.offsets, f"{name}.offsets"), int(source.values.shape[0])
+        if offsets.size > 0 and offsets[-1] != n_values:
+            raise InvalidArgument(f"{name}.offsets ends with {offsets[-1]}; allowed: {n_values}, as there are values")
+        if n_values == 0:
             return _no_values(value_shape), _checked(offsets, name, n_rows)
         return source.values, _checked(offsets, name, n_rows)
     found = rows_in(source, name, rows, len(value_shape))

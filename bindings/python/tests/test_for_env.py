@@ -735,6 +735,17 @@ def test_final_observations_take_the_place_of_first_ones():
     np.testing.assert_array_equal(following, 1)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (1, 2)])
+@pytest.mark.parametrize("has_axis", [False, True])
+def test_one_environment_may_give_its_observations_without_an_axis(shape, has_axis):
+    buffer = per.ReplayBuffer(100, {"observation": per.Field(shape)}, autoreset="same_step")
+    first, final = np.full(shape, 3.0), np.full(shape, 7.0)
+    given = [np.array([each]) if has_axis else each for each in (first, first)]
+    step = {"observation": given[0], "next_observation": given[1], "reward": 0, "terminated": True, "truncated": False}
+    id = buffer.add(**step, info={"final_obs": [final], "_final_obs": [True]})
+    np.testing.assert_array_equal(buffer.get(np.ravel(id)).next_observation, [final])
+
+
 def test_final_observations_are_taken_where_no_next_ones_are_given():
     buffer = same_step()
     info = {"final_obs": FINAL, "_final_obs": np.array([False, True])}

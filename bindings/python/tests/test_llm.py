@@ -1069,6 +1069,17 @@ def wait_for_a_moment(address):
     asyncio.run(wait())
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "uint64"])
+def test_whole_numbers_of_any_dtype_are_taken_if_the_field_represents_them(dtype):
+    groups = per.llm.Groups(1, {"tokens": per.Field(None, dtype, max_length=9)}, capacity=4)
+    (group,) = groups.reserve()
+    for refused in (np.array([-(2**40)]), np.array([2.0]), np.array([2**63], np.uint64) if dtype != "uint64" else [-1]):
+        with pytest.raises(per.InvalidArgument, match=r"^tokens has dtype"):
+            groups.append(group, 0, tokens=refused)
+    groups.close(group, 0, 1.0, tokens=np.array([1, 255]) if dtype != "int16" else np.array([1, 255], np.uint32))
+    assert groups.sample(1).batch.tokens.values.tolist() == [1, 255]
+
+
 # A client with a key of its own has no part in what multiprocessing shares with children.
 CLIENT = """
 import sys, torch, per.llm

@@ -39,6 +39,21 @@ def as_lists(rows):
     return [row.tolist() for row in rows]
 
 
+@pytest.mark.parametrize("end", [2, 4])
+def test_rows_that_are_not_those_of_all_values_are_refused_where_they_are_added(end):
+    torch = pytest.importorskip("torch")
+    buffer = per.ReplayBuffer(40, {"observation": per.Field(), "tokens": TOKENS}, arrays="torch")
+    rows = per.Ragged(
+        torch.arange(3), torch.tensor([0, end])
+    )  # tensors may be on a device: they are not looked at here
+    step = {"observation": 0, "next_observation": 0, "reward": 0, "terminated": True, "truncated": False}
+    with pytest.raises(
+        per.InvalidArgument, match=rf"^tokens\.offsets ends with {end}; allowed: 3, as there are values$"
+    ):
+        buffer.add(tokens=rows, **step)
+    assert buffer.stats().added == 0
+
+
 # ---- per.Ragged
 
 

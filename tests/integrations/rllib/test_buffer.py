@@ -122,6 +122,10 @@ def test_a_bad_priority_changes_nothing():
         with pytest.raises(per.InvalidArgument):
             buffer.update_priorities(np.array(bad))
     assert (buffer.get_state()["_sum_segment"]["priorities"] == before).all()
+    for bad in (np.nan, np.inf, -1.0):
+        with pytest.raises(per.InvalidArgument, match="weight is"):
+            buffer.add(episode(9, 0, 3), weight=bad)
+    assert len(buffer) == 15
     assert buffer._max_priority == 1.0
 
 

@@ -229,8 +229,7 @@ def test_a_nan_error_changes_nothing():
         {"batch_size": 4, "sequence_length": 11},
         {"batch_size": 0, "sequence_length": 2},
         {"batch_size": 0},
-        {"batch_size": 4, "names": ["reward"]},
-        {"batch_size": 4, "names": ["reward"], "sequence_length": 2},
+        {"batch_size": 4, "names": 3},
     ],
 )
 def test_a_draw_that_fails_changes_nothing(draw):
@@ -240,7 +239,7 @@ def test_a_draw_that_fails_changes_nothing(draw):
     memory.update_priorities(torch.arange(6.0))
     memory.sample(["rewards"], batch_size=2)
     drawn, before = memory.get_sampling_indexes(), memory.tree.priorities()
-    with pytest.raises((per.Error, KeyError, ValueError)):
+    with pytest.raises((per.Error, TypeError)):
         memory.sample(**{"names": ["rewards"], **draw})
     assert (memory.tree.priorities() == before).all()
     assert torch.equal(memory.get_sampling_indexes(), drawn)

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import pickle
 
 import numpy as np
@@ -51,6 +52,15 @@ def test_it_is_a_sampler_of_torchrl_that_its_buffers_update():
     batch["td_error"] = torch.tensor([5.0, 5.0])
     buffer.update_tensordict_priority(batch)
     assert (priorities_of(sampler)[batch["index"]] == 5).all()
+
+
+def test_an_exponent_that_is_refused_changes_nothing():
+    sampler, _ = filled(alpha=0.6)
+    with pytest.raises(per.InvalidArgument, match="alpha is nan"):
+        sampler.alpha = math.nan
+    assert sampler.alpha == sampler._buffer.alpha == pytest.approx(0.6)
+    sampler.alpha = 0.7
+    assert sampler.alpha == sampler._buffer.alpha == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("alpha", [0.6, 1.3])

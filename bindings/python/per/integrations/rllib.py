@@ -7,6 +7,7 @@ config.training(
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -114,7 +115,14 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         ----------
         weight : float, optional
             Priority of the steps; None: the largest seen.
+
+        Raises
+        ------
+        InvalidArgument
+            The weight is no finite number >= 0; nothing is added.
         """
+        if weight is not None and not 0 <= weight < math.inf:
+            raise per.InvalidArgument(f"weight is {weight}; allowed: finite numbers >= 0")
         super().add(episodes, weight)
         if self._last_sampled_indices:
             # After the eviction of its episode, a node belongs to another step or to none.

@@ -236,8 +236,6 @@ class PrioritizedMemory(Memory):
         Empty
             A RuntimeError: there is no row or no whole sequence.
         """
-        for name in names:
-            self.tensors_view[name]  # raises KeyError before anything is drawn
         draw = self._draw(batch_size, sequence_length)
         drawn = torch.as_tensor(draw.indices, device=self.device)
         offsets = torch.arange(sequence_length, device=self.device) * self.num_envs

@@ -165,7 +165,11 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         return largest - self._eps if largest > 0 else 1.0
 
     def _retransform_priority_trees(self, old_alpha: float, new_alpha: float) -> None:
-        self._buffer.alpha = new_alpha
+        try:
+            self._buffer.alpha = new_alpha
+        except per.InvalidArgument:
+            self._alpha = old_alpha
+            raise
 
     @torchrl.PrioritizedSampler.beta.setter
     def beta(self, value: float) -> None:

@@ -748,7 +748,8 @@ class Groups(Generic[Array]):
             is_ragged, cast = field.max_length is not None, array.astype(field.dtype)
         if array.ndim != len(field.shape) or array.shape[is_ragged:] != field.value_shape:
             raise InvalidArgument(f"{name} has shape {list(array.shape)}; allowed: {list(field.shape)}")
-        can_cast = array.size == 0 or np.can_cast(array.dtype, cast.dtype, "same_kind")
+        are_whole = array.dtype.kind in "iu" and cast.dtype.kind in "iu"
+        can_cast = array.size == 0 or are_whole or np.can_cast(array.dtype, cast.dtype, "same_kind")
         if not can_cast or (cast.dtype.kind in "iu" and (cast != array).any()):
             allowed = f"{cast.dtype}, or numbers that it represents"
             raise InvalidArgument(f"{name} has dtype {array.dtype}; allowed: {allowed}")
