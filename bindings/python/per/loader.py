@@ -58,6 +58,8 @@ class LoadedBatch(Batch[Array_co]):
         ...     len(batch)
         0
         """
+        if self._slot[0] < 0:  # not drawn yet
+            return
         arrays = self.__dict__
         _set(self, "__dict__", {})
         source = self._source()
@@ -131,6 +133,10 @@ class Source(Handle, Generic[Array]):
         # Known before it has a slot, which the next call releases, wherever a signal handler raises.
         self._latest = loaded = LoadedBatch(self, None)
         self._fill(loaded, None)
+        if self._latest is not loaded:  # a signal handler or thread took batches while this call waited
+            self._latest, other = loaded, self._latest
+            if other is not None:
+                other.release()
         return loaded
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import pathlib
 import random
 import signal
 import sys
+import threading
 import time
 import types
 from concurrent.futures import ThreadPoolExecutor
@@ -341,31 +342,65 @@ def test_an_interrupted_load_leaves_the_buffer_whole_or_closed():
     assert set(added) <= {0, 60, None}
 
 
+def batches_of(kind, buffer):
+    if kind == "loader":
+        return buffer.loader(4, slots=3)
+    return buffer.shared_loader(4, readers=1, slots=3).reader()
+
+
+def has_all_slots(batches):
+    held = [batches.take(timeout=5) for _ in range(3)]
+    for batch in held:
+        batch.release()
+    return True
+
+
+@pytest.mark.parametrize("kind", ["loader", "reader"])
+def test_a_handler_may_take_batches_amid_the_next_one(kind):
+    batches = batches_of(kind, filled())
+
+    def handler():
+        batch = next(batches)
+        assert batch.size == 4
+        batch.release()
+
+    for _ in range(3):
+        with called_at_each_line(handler):
+            batch = next(batches)  # which the handler's call releases, if that comes last
+        batch.release()
+        assert has_all_slots(batches)
+
+
+def test_threads_that_wait_for_the_next_batch_lose_no_slot():
+    buffer = per.ReplayBuffer(ROWS, FIELDS, min_size_to_sample=9)
+    batches, taken = buffer.loader(4, slots=3), []
+    threads = [threading.Thread(target=lambda: taken.append(next(batches))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2)  # both wait
+    buffer.extend(**steps_of(20, 1))
+    for thread in threads:
+        thread.join(20)
+    assert len(taken) == 2
+    for batch in taken:
+        batch.release()
+    assert has_all_slots(batches)
+
+
 @pytest.mark.parametrize("kind", ["loader", "reader"])
 def test_no_interrupt_loses_a_slot(kind):
-    buffer = filled()
-    shared = buffer.shared_loader(4, readers=1, slots=3) if kind == "reader" else None
-    batches = buffer.loader(4, slots=3) if shared is None else shared.reader()
-
-    def is_whole():
-        """Whether all slots come back."""
-        held = [batches.take(timeout=5) for _ in range(3)]
-        for batch in held:
-            batch.release()
-        return True
-
-    taken = []
+    batches, taken = batches_of(kind, filled()), []
     for _ in each_interruption(lambda: taken.append(batches.take(timeout=5)), is_same=False):
         assert taken == []
-        assert is_whole()
+        assert has_all_slots(batches)
     for _ in each_interruption(lambda: taken[-1].release()):
         taken[-1].release()
-        assert is_whole()
+        assert has_all_slots(batches)
         taken.append(batches.take(timeout=5))
     for _ in each_interruption(lambda: next(batches), is_same=False):
         assert next(batches).size == 4
     next(batches).release()
-    assert is_whole()
+    assert has_all_slots(batches)
 
 
 def test_an_interrupt_of_a_reward_function_is_raised():
