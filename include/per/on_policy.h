@@ -145,10 +145,11 @@ PER_API per_status per_replay_get_bootstraps(per_replay* replay, int64_t capacit
  *   A_t     = delta_t + gamma lambda A_(t+1)          (A_(t+1) taken as 0 after the end of an episode)
  *   delta_t = r_t + gamma V(next_t) - V_t             (V(next_t) taken as 0 after a terminal state)
  *
- * over the rows of each lane that would be live with n_step 1. V_t is the value field of row t and V(next_t) that of
- * the row after it, or the bootstrap value where per_replay_get_bootstraps() names the transition. Rows without such a
- * value keep their advantage: the latest step of a running episode if the observation after it is not known, and the
- * last step of an episode truncated at an unknown observation. The row before such a row takes A_(t+1) as 0.
+ * over the rows of each lane that would be live with n_step 1; rows that are too old or used up may be among them. V_t
+ * is the value field of row t and V(next_t) that of the row after it, or the bootstrap value where
+ * per_replay_get_bootstraps() names the transition. Rows without such a value keep their advantage: the latest step of
+ * a running episode if the observation after it is not known, and the last step of an episode truncated at an unknown
+ * observation. The row before such a row takes A_(t+1) as 0.
  *
  *   value_field       index of a plain float32 field of shape (): V, as added with the step or set later
  *   advantage_field   index of another such field, which receives A

@@ -288,9 +288,9 @@ PER_API per_status per_writer_attach(const char* path, int32_t descriptor, const
 
 /*
  * Writes the options that the buffer had when the channel was created, with n_envs and capacity of the channel's
- * environments, and with rate limiter options of 0. *options_out must have been filled by _init. Its `fields` then
- * point into the writer, are field_size bytes apart, as with per_replay_describe(), and are valid as long as the
- * writer.
+ * environments, and with save_compression and rate limiter options of 0. *options_out must have been filled by _init.
+ * Its `fields` then point into the writer, are field_size bytes apart, as with per_replay_describe(), and are valid as
+ * long as the writer.
  */
 PER_API per_status per_writer_describe(per_writer* writer, per_replay_options* options_out);
 
@@ -444,9 +444,9 @@ typedef struct per_reader per_reader;
 PER_API per_status per_reader_attach(const char* path, int32_t descriptor, per_reader** reader_out);
 
 /*
- * Writes the options that the buffer had when the loader was created, with the n_step of its draws, and with rate
- * limiter options of 0. *options_out must have been filled by _init. Its `fields` then point into the reader, are
- * field_size bytes apart, as with per_replay_describe(), and are valid as long as the reader.
+ * Writes the options that the buffer had when the loader was created, with the n_step of its draws, and with
+ * save_compression and rate limiter options of 0. *options_out must have been filled by _init. Its `fields` then point
+ * into the reader, are field_size bytes apart, as with per_replay_describe(), and are valid as long as the reader.
  */
 PER_API per_status per_reader_describe(per_reader* reader, per_replay_options* options_out, int64_t* batch_size_out);
 

@@ -127,7 +127,9 @@ extern "C" {
  *   a batch                          per_coordinator_draw(); for each round per_coordinator_get_units(),
  *                                    per_replay_get_units() of the shards and per_coordinator_submit(); then
  *                                    per_coordinator_finish()
- *   before steps are added           per_replay_raise_max_priority() with the largest priority of the coordinator
+ *   before steps are added,          per_replay_raise_max_priority() with the largest priority of the coordinator:
+ *   episodes are cut or n_step is    these calls give transitions that become live the largest priority
+ *   changed
  *   updates                          per_coordinator_locate() maps ids to shards
  *
  * With a half-life H (per_freshness) a buffer does not store p^alpha for a transition, but this leaf:
@@ -296,8 +298,8 @@ typedef enum per_scale_request {
  * and *reference_out request an action on every shard. Perform it, report the new summaries, and call this function
  * again. Most calls request nothing.
  *
- *   chooses_anew  1: choose the scale regardless of the current one, as after a change of alpha. Pass 1 to the first of
- *                 the calls
+ *   chooses_anew  1: choose the scale regardless of the current one, as after a change of alpha (in a call of
+ *                 per_replay_change_settings() that changes nothing else). Pass 1 to the first of the calls
  *
  * PER_ERROR_INVALID_ARGUMENT if a shard has never reported, has not performed the request, or has grown since it was
  * measured so that the total mass of all is 2^62 or more, and if the shards present have different versions. The next

@@ -4,7 +4,6 @@
 #include <array>
 #include <cinttypes>
 #include <cmath>
-#include <functional>
 #include <memory_resource>
 #include <new>
 #include <numeric>
@@ -238,13 +237,23 @@ Mixture::Mixture(std::span<const per_source> sources, std::span<Replay* const> r
         throw Error(PER_ERROR_INVALID_ARGUMENT, "the shares of all sources add up to %g: must be finite and > 0",
                     total);
     for (std::size_t k = 0; k < sources_.size(); ++k) shares_[k] = sources_[k].share / total;
-    // In the order of addresses, so that two mixtures never wait for each other.
-    OfSources<std::size_t> order;
-    const auto end = order.begin() + std::ssize(sources_);
-    std::iota(order.begin(), end, std::size_t{0});
-    std::sort(order.begin(), end,
-              [&](std::size_t a, std::size_t b) { return std::less<>()(replays_[a], replays_[b]); });
-    std::for_each(order.begin(), end, [&](std::size_t k) { locks_[k] = std::unique_lock(replays_[k]->lock_); });
+    lock_all();
+}
+
+// Holds no lock while it waits for another: fork() takes the locks of all handles, in an order of its own, and a save
+// of one source may last until a call on another source has ended.
+void Mixture::lock_all() {
+    for (std::size_t waited_for = 0;;) {
+        locks_[waited_for] = std::unique_lock(replays_[waited_for]->lock_);
+        std::size_t k = 0;
+        for (; k < sources_.size(); ++k) {
+            if (k != waited_for) locks_[k] = std::unique_lock(replays_[k]->lock_, std::try_to_lock);
+            if (!locks_[k].owns_lock()) break;
+        }
+        if (k == sources_.size()) return;
+        for (std::unique_lock<OrderedLock>& lock : locks_) lock = {};
+        waited_for = k;
+    }
 }
 
 void Mixture::check_source(std::size_t k) const {

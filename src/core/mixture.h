@@ -34,6 +34,7 @@ class Mixture {
     using OfSources = std::array<T, max_sources>;  // an entry for each source, and some unused ones
 
     void check_source(std::size_t k) const;
+    void lock_all();
     OfSources<double> shares_of_batch() const;
     template <class Work>
     void at_once(void* stream, const Work& work) const;

@@ -27,6 +27,11 @@ class OrderedLock {
         check_usable();
         return wait_for_draws(time) && lock_.try_lock_until(time);
     }
+    // Returns false if lock() would wait.
+    bool try_lock() {
+        check_usable();
+        return !waits_for_draws() && lock_.try_lock();
+    }
     void unlock() noexcept { lock_.unlock(); }
 
     // Throws what lock() throws. Needs no lock.
@@ -57,6 +62,7 @@ class OrderedLock {
     }
 
  private:
+    bool waits_for_draws() const noexcept { return made_ < asked_ && process_ == ProcessMark::current(); }
     bool wait_for_draws(Clock::time_point time) noexcept {
         const uint64_t asked = asked_;
         while (made_ < asked) {

@@ -24,11 +24,16 @@ class ProcessMark {
     uint64_t number() const noexcept { return number_; }
     // The number of this process. It differs from those of all processes that this one was forked from.
     static uint64_t current() noexcept { return process; }
+    // A number that no other thread ever has, not even in a forked child.
+    static uint64_t this_thread() noexcept;
+    // True if it is the number of the thread that called the latest fork(), the only one that a child has inherited.
+    static bool is_inherited(uint64_t thread) noexcept { return thread == inherited; }
     // Forks are counted from here on. Throws std::bad_alloc.
     static void watch_forks();
 
  private:
     static inline std::atomic<uint64_t> process = 1;
+    static inline std::atomic<uint64_t> inherited = 0;
 
     uint64_t number_;
 };

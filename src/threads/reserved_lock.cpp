@@ -3,17 +3,6 @@
 #include "base/error.h"
 
 namespace per {
-namespace {
-
-// A number that no other thread ever has, not even in a forked child.
-uint64_t this_thread() noexcept {
-    static std::atomic<uint64_t> n_threads = 0;
-    thread_local uint64_t number = 0;
-    if (number == 0) number = ++n_threads;
-    return number;
-}
-
-}  // namespace
 
 bool ReservedLock::try_lock_until(std::chrono::steady_clock::time_point time) {
     check_not_reserved_here();
@@ -37,7 +26,7 @@ bool ReservedLock::try_lock() noexcept {
 
 bool ReservedLock::is_reserved_here() const noexcept {
     const uint64_t thread = thread_;
-    return thread != 0 && thread == this_thread();
+    return thread != 0 && thread == ProcessMark::this_thread();
 }
 
 void ReservedLock::check_not_reserved_here() const {
@@ -45,13 +34,14 @@ void ReservedLock::check_not_reserved_here() const {
         throw Error(PER_ERROR_BUSY, "the buffer is being saved: it cannot be used by the function that writes it");
 }
 
-// A forked child lacks the thread that reserved the lock in the parent.
+// A forked child lacks the thread that reserved the lock in the parent, unless that thread called fork().
 bool ReservedLock::is_reserved() const noexcept {
-    return thread_ != 0 && process_ == ProcessMark::current();
+    const uint64_t thread = thread_;
+    return thread != 0 && (process_ == ProcessMark::current() || ProcessMark::is_inherited(thread));
 }
 
 ReservedLock::Reservation::Reservation(ReservedLock& lock) noexcept : lock_(lock) {
-    lock_.thread_ = this_thread();
+    lock_.thread_ = ProcessMark::this_thread();
     lock_.process_ = ProcessMark::current();
     lock_.lock_.unlock();
 }

@@ -1,8 +1,17 @@
 /*
  * A mixture's rows are those that its buffers would have drawn, and its weights follow from the definition in
- * per/mixture.h, computed here. Shares are exact in the long run. A call that fails changes none of the buffers.
+ * per/mixture.h, computed here. Shares are exact in the long run. A call that fails changes none of the buffers, and a
+ * call that waits for one buffer holds none of the others.
  */
+#define _POSIX_C_SOURCE 200809L
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "checkpoints.h"
+#include "posix_check.h"
 #include "saved_bytes.h"
+#include "thread_check.h"
 
 enum { SOURCES = 3, B = 40 };
 
@@ -438,6 +447,89 @@ static void failed_calls_change_nothing(void) {
     free_sources(sources, twins);
 }
 
+/* ------------------------------------------------------------ waits */
+
+static per_source waiting_sources[SOURCES];
+static int is_over, n_mixed;
+
+static void* mix(void* unused) {
+    static mixed drawn;
+    (void)unused;
+    do {
+        fill_mixed(&drawn, 0);
+        __atomic_add_fetch(&n_mixed, 1, __ATOMIC_SEQ_CST);
+        CHECK_OK(per_mixture_sample(waiting_sources, SOURCES, NULL, 4, &drawn.of_rows.batch, NULL, NULL));
+    } while (!__atomic_load_n(&is_over, __ATOMIC_SEQ_CST));
+    return NULL;
+}
+
+static pthread_t start_mixing(void) {
+    is_over = n_mixed = 0;
+    pthread_t mixer = start_thread(mix, NULL);
+    while (__atomic_load_n(&n_mixed, __ATOMIC_SEQ_CST) == 0) sched_yield();
+    return mixer;
+}
+
+static void stop_mixing(pthread_t mixer) {
+    __atomic_store_n(&is_over, 1, __ATOMIC_SEQ_CST);
+    join_thread(mixer);
+}
+
+/* In both orders of their creation, in which fork() takes the locks of handles, and of their addresses. */
+static void a_fork_and_a_draw_do_not_wait_for_each_other(void) {
+    for (int turn = 0; turn < 2; ++turn) {
+        pthread_t mixer = start_mixing();
+        for (int i = 0; i < 200; ++i) {
+            pid_t child = fork();
+            if (child == 0) _exit(0);
+            CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+        }
+        stop_mixing(mixer);
+        const per_source first = waiting_sources[0];
+        waiting_sources[0] = waiting_sources[SOURCES - 1];
+        waiting_sources[SOURCES - 1] = first;
+    }
+}
+
+static pthread_t mixer_of_save;
+
+/* The mixer waits for the buffer that is being saved. All others, and fork(), are free. */
+static int64_t use_the_others(void* saved, const void* bytes, int64_t size) {
+    (void)bytes;
+    if (__atomic_load_n(&n_mixed, __ATOMIC_SEQ_CST) > 0) return size;
+    mixer_of_save = start_mixing();
+    pause_ns(20000000); /* the mixer is waiting by then */
+    for (int k = 0; k < SOURCES; ++k) {
+        int64_t live = 0;
+        if (waiting_sources[k].replay != (per_replay*)saved)
+            CHECK_OK(per_replay_get_live_ids(waiting_sources[k].replay, 0, NULL, &live));
+    }
+    if (!on_cuda()) {
+        pid_t child = fork();
+        if (child == 0) _exit(0);
+        CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+    }
+    return size;
+}
+
+static void a_save_of_one_buffer_leaves_the_others_free(void) {
+    for (int k = 0; k < SOURCES; ++k) {
+        n_mixed = 0;
+        CHECK_OK(save_to(waiting_sources[k].replay, use_the_others, waiting_sources[k].replay));
+        stop_mixing(mixer_of_save);
+    }
+}
+
+static void calls_that_wait_hold_nothing(void) {
+    per_replay* twins[SOURCES];
+    make_sources(waiting_sources, twins, 0);
+    alarm(120); /* a deadlock ends the test */
+    if (!on_cuda()) a_fork_and_a_draw_do_not_wait_for_each_other();
+    a_save_of_one_buffer_leaves_the_others_free();
+    alarm(0);
+    free_sources(waiting_sources, twins);
+}
+
 int main(void) {
     all_kinds_of_draws(0);
     all_kinds_of_draws(4);
@@ -445,5 +537,6 @@ int main(void) {
     shares_are_exact_in_the_long_run();
     an_empty_source_gives_way();
     failed_calls_change_nothing();
+    calls_that_wait_hold_nothing();
     return 0;
 }

@@ -451,11 +451,16 @@ static void* fork_meanwhile(void* replay) {
 
 static pid_t own_child;
 
+/* In the child of the thread that saves, too, other threads wait for the end of the save. */
 static void fork_once(stream* s) {
     if (n_visits++ > 0) return;
     pthread_t forking = start_thread(fork_meanwhile, s->replay);
     join_thread(forking);
     own_child = fork();
+    if (own_child == 0 && !on_cuda()) {
+        n_visits = 0;
+        start_adding(s);
+    }
 }
 
 /* A fork by another thread, and one by the callback itself, where both parent and child finish the save. */
@@ -463,14 +468,16 @@ static void forks_do_not_wait(void) {
     static stream s, before;
     per_replay* replay = filled(30);
     save_into(&before, replay);
-    n_visits = 0;
+    n_visits = has_begun = has_added = 0;
     begin(&s);
     s.visit = fork_once;
     s.replay = replay;
+    s.piece = before.size / 8 + 1;
     per_status status = save_to(replay, write_to, &s);
     int good = status == PER_OK && are_equal(&s, &before);
     if (own_child == 0) {
-        if (!on_cuda()) add_full(replay, 0, 70, 1, GOES_ON, 71);
+        if (!on_cuda()) join_thread(adder);
+        if (!on_cuda()) CHECK(stats_of(replay).added == 31);
         _exit(good || on_cuda() ? 0 : 1);
     }
     CHECK(good);
