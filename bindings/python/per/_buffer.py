@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
@@ -12,6 +11,7 @@ from per._errors import InvalidArgument, kind_of
 from per._handle import Store
 from per._layout import Layout, layout_of
 from per._library import check, lib
+from per._waiting import new_lock
 from per.batch import Batch, JaxBatch
 from per.field import from_c
 from per.typing import Array, Arrays, DrawOptions, ReadOptions
@@ -71,7 +71,7 @@ class Buffer(Store, Generic[Array]):
         self._learned_steps = int(options.sequence_length)
         self._keeps_times_sampled = bool(options.keep_times_sampled)
         self._n_step = int(options.n_step)
-        self._n_step_lock = threading.RLock()  # a signal handler may take it again
+        self._n_step_lock = new_lock()
         layout = self._sequence_layout(self._n_step)
         _kinds.check_dtypes(kind, layout)
         self._layout = layout

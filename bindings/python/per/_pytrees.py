@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from per import ragged
+from per._waiting import new_lock
 from per.batch import Batch, JaxBatch
 from per.loader import LoadedBatch
 from per.ragged import Ragged
 
 _registered: set[str] = set()
-_lock = threading.RLock()  # a signal handler may take it again
+_lock = new_lock()
 
 
 def register() -> None:

@@ -1,10 +1,14 @@
-"""Blocking waits in C that Ctrl-C interrupts."""
+"""Waits for the library that Ctrl-C interrupts, and locks that never wait for what cannot happen."""
 
 from __future__ import annotations
 
 import math
+import os
+import threading
 import time
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 from per import _options
 from per._errors import Busy, InvalidArgument, Timeout
@@ -54,3 +58,24 @@ def waited(timeout: float | None, call: Callable[[int], int]) -> None:
                 raise
             if left <= _LONGEST_WAIT_S:
                 raise Timeout(str(error)) from None
+
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def new_lock() -> Any:
+    """A lock that a signal handler may take again, and that is free in a forked child.
+
+    What it guards must be usable wherever an interrupt, or a fork by another thread, has ended a change.
+    """
+    lock = threading.RLock()
+    _locks.add(lock)
+    return lock
+
+
+def _free_all() -> None:
+    for lock in list(_locks):
+        lock._at_fork_reinit()  # the threads that held them are in the parent
+
+
+os.register_at_fork(after_in_child=_free_all)

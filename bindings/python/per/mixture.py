@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, overload
 
@@ -13,6 +12,7 @@ from per import _options
 from per._errors import Error, InvalidArgument, kind_of
 from per._handle import Guarded
 from per._library import ffi
+from per._waiting import new_lock
 from per.batch import Batch
 from per.replay import ReplayBuffer
 from per.typing import Array, ArrayLike, DrawOptions, FloatLike, IntLike, Unpack, WhenEmpty
@@ -83,7 +83,7 @@ class Mixture(Guarded, Generic[Array]):
                 )
         self._sources = ffi.new("per_source[]", len(self._buffers))
         self._address = int(ffi.cast("uintptr_t", self._sources))
-        self._lock = threading.RLock()  # a signal handler may take it again
+        self._lock = new_lock()
         for each in self._sources:
             _options.set_options(each, {"when_empty": when_empty})
         self.shares = shares

@@ -262,6 +262,39 @@ def test_a_handler_may_use_a_mixture_amid_its_calls():
     assert shares[-1] == after
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_a_child_may_use_what_another_thread_used_when_it_was_forked():
+    mixture = per.Mixture({"a": (filled(), 1), "b": (filled(), 1)})
+    prompts, sequences = llm.Prompts(range(9)), per.ReplayBuffer(400, FIELDS, sequence_length=4, n_step=1)
+    sequences.extend(**steps_of(300, 1))
+    is_over = threading.Event()
+
+    def use():
+        mixture.sample(4)
+        mixture.shares = {"a": 3, "b": 9}
+        prompts.update([2], [0.5])
+        sequences.n_step = 3
+
+    def use_for_long():
+        while not is_over.is_set():
+            use()
+
+    thread = threading.Thread(target=use_for_long)
+    thread.start()
+    try:
+        for _ in range(50):
+            child = os.fork()
+            if child == 0:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(20)
+                use()
+                os._exit(0 if sequences.sample(2).observation.shape[1] == 7 and mixture.sample(4).size == 4 else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        is_over.set()
+        thread.join()
+
+
 def test_a_handler_may_add_the_first_step_amid_the_first_step():
     class Owner:
         buffer = None

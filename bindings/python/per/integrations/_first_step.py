@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import per
+from per._waiting import new_lock
 
-_lock = threading.RLock()  # a signal handler may take it again
+_lock = new_lock()
 
 
 def declared(

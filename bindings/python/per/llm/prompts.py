@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from per import _arrays, _options
 from per._errors import Busy, InvalidArgument, kind_of
+from per._waiting import new_lock
 from per.tree import SumTree
 from per.typing import ArrayLike, IntLike
 
@@ -52,7 +52,7 @@ class Prompts(Generic[Key]):
         if not 0 < np.float32(self._epsilon) <= 1:
             raise InvalidArgument(f"epsilon is {epsilon}; allowed: 1e-45 to 1")
         self._rates, self._draws = np.full(len(self._keys), 0.5, np.float32), 0
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._rebuild()
 
     def __len__(self) -> int:
@@ -139,7 +139,7 @@ class Prompts(Generic[Key]):
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        if self._lock._is_owned():  # type: ignore[attr-defined]
+        if self._lock._is_owned():
             raise Busy("a signal handler or destructor interrupted a call of the prompts; allowed: after it")
         with self._lock:
             if self._is_stale:
