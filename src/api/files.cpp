@@ -53,7 +53,7 @@ per_load_options read_options(const per_load_options* options) {
     return given;
 }
 
-// What `write` of a save has freed. The last of it may be the buffer.
+// Frees, at the end of a save, the handles that its `write` has freed. The last of them may be the buffer's.
 struct LateFrees {
     LateFree* first = nullptr;
 

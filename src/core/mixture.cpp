@@ -240,8 +240,8 @@ Mixture::Mixture(std::span<const per_source> sources, std::span<Replay* const> r
     lock_all();
 }
 
-// Holds no lock while it waits for another: fork() takes the locks of all handles, in an order of its own, and a save
-// of one source may last until a call on another source has ended.
+// Holds no lock while it waits for another: fork() takes the locks of all handles, the newest handle first, and a save
+// of one source may wait for a call on another.
 void Mixture::lock_all() {
     for (std::size_t waited_for = 0;;) {
         locks_[waited_for] = std::unique_lock(replays_[waited_for]->lock_);

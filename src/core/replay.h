@@ -118,7 +118,8 @@ class Replay {
 
     per_replay_statistics statistics();
     // Options of saves must have been checked. If they have a function to write with, `path` is not used.
-    // late_frees becomes a list of what the function frees, in order, which the caller is to free, even after an error.
+    // late_frees becomes a list of the handles that the function freed, in order. The caller must free them, even after
+    // an error.
     void save(const char* path, const per_save_options& options, LateFree*& late_frees);
     // Returns the number of bytes that were written.
     int64_t checkpoint(const char* directory, const per_save_options& options);

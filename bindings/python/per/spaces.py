@@ -319,7 +319,7 @@ _KEEPS_STEPS = {
     *("NumpyToTorch", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics", "RecordVideo"),
     *("RenderCollection", "TimeLimit"),
 }
-# Those that change each frame of a stack alone, and always in the same way.
+# Wrappers that change each frame of a stack by itself, and always in the same way.
 _KEEPS_FRAMES = {"DtypeObservation", "FilterObservation", "RescaleObservation", "ReshapeObservation"}
 
 

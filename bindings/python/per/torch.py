@@ -98,7 +98,7 @@ class _InGraph:
         torch._dynamo.mark_static_address(self._turn)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy is of its own object, of which a program knows the number."""
+        """Copies, and what is pickled, call a buffer or tree that was copied, too: programs know these by number."""
         return type(self), (self._of,)
 
     def _new(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

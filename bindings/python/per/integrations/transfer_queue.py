@@ -93,7 +93,7 @@ class GroupSampler(BaseSampler):
         return result
 
     def load_checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Drops cached results, because their leases have ended, and what is known of open groups.
+        """Drops cached results, whose leases have ended, and the notes about open groups.
 
         The ledger is restored by the learner.
         """
