@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 #include <string_view>
+#include <utility>
 
 #include "backend/replay_options.h"
 #include "base/error.h"
@@ -122,14 +123,15 @@ bool BatchMemory::make_room(const Fields& fields, const BatchShape& shape) {
     bool had_too_little = false;
     std::size_t i = 0;
     for_each_ragged(batch(), fields, shape, [&](per_ragged& rows, const Field& field, const std::string&, int64_t) {
-        Block& values = values_[i++];
+        const std::size_t place = i++;
         if (has_room(rows)) return;
         had_too_little = true;
         const int64_t capacity = room_for(rows);
-        rows.capacity = 0;  // until there is memory
-        values.reset();
-        values = allocate(static_cast<std::size_t>(saturated_product(capacity, field.bytes)));
-        rows.values = values.get() + host_batch_offset;
+        Block values = allocate(static_cast<std::size_t>(saturated_product(capacity, field.bytes)));
+        values_.reserve(values_.size() + 1);
+        // Arrays of earlier batches may still be read, so their memory stays.
+        values_.push_back(std::exchange(values_[place], std::move(values)));
+        rows.values = values_[place].get() + host_batch_offset;
         rows.capacity = capacity;
     });
     return had_too_little;

@@ -134,7 +134,7 @@ class BatchMemory {
     static Block allocate(std::size_t bytes);
 
     Block memory_;
-    std::vector<Block> values_;  // of rows of any length, in the order of for_each_ragged()
+    std::vector<Block> values_;  // of rows of any length, in the order of for_each_ragged(); then those replaced
     BatchArrays arrays_;
 };
 

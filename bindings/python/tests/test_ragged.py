@@ -54,6 +54,23 @@ def test_rows_that_are_not_those_of_all_values_are_refused_where_they_are_added(
     assert buffer.stats().added == 0
 
 
+def test_arrays_of_a_batch_can_be_read_once_its_slot_has_grown():
+    tokens = per.Field(None, "float32", max_length=2_000_000)
+    buffer = per.ReplayBuffer(10, {"observation": per.Field(), "tokens": tokens})
+    step = {"observation": 0, "next_observation": 0, "reward": 0, "terminated": True, "truncated": False}
+    buffer.add(tokens=np.ones(100_000, np.float32), **step)
+    with buffer.loader(2, slots=2) as batches:
+        batch = batches.take()
+        values = batch.tokens.values
+        batch.release()
+        buffer.clear()
+        buffer.add(tokens=np.ones(1_500_000, np.float32), **step)
+        for _ in range(5):
+            batches.take().release()
+        assert len(values) == 200_000
+        assert np.isfinite(values).all()
+
+
 # ---- per.Ragged
 
 
