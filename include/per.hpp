@@ -426,6 +426,12 @@ Field field(std::string name, std::vector<int64_t> shape = {}) {
 
 namespace detail {
 
+inline const char* c_path(const std::string& path) {
+    if (path.find('\0') != std::string::npos)  // C would end the path there
+        throw InvalidArgument("path has a NUL in it");
+    return path.c_str();
+}
+
 /* Fields in the form of per.h. They point into the Field objects, which must outlive the list. */
 class FieldList {
  public:
@@ -1075,7 +1081,7 @@ class Loader : public detail::Handle<per_loader, per_loader_free> {
      * Waits for the next batch, and for the rate limiter to allow it. Deadlocks if this thread holds all slots. In
      * `slot = loader.take()` the old slot is held until the new one arrives: release() it first, or use more slots.
      */
-    Slot take(void* stream = nullptr) { return std::move(*take(Timeout(-1), stream)); }
+    Slot take(void* stream = nullptr) { return std::move(take(Timeout(-1), stream).value()); }
     /* Waits at most `timeout`. Returns nullopt if there is no batch then. */
     std::optional<Slot> take(Timeout timeout, void* stream = nullptr) {
         const auto begin = std::chrono::steady_clock::now();
@@ -1088,7 +1094,7 @@ class Loader : public detail::Handle<per_loader, per_loader_free> {
             std::optional<Slot> slot = next(left(), stream);
             if (slot || left().count() == 0) return slot;
             const per_status status = per_replay_wait_to_sample(replay_, empty_.size_, left().count());
-            if (status == PER_ERROR_BUSY) return std::nullopt;
+            if (status == PER_ERROR_BUSY && timeout.count() >= 0) return std::nullopt;
             check(status);
         }
     }
@@ -1191,9 +1197,9 @@ class Writer : public detail::Handle<per_writer, per_writer_free> {
  public:
     using Timeout = std::chrono::milliseconds;
 
-    explicit Writer(const std::string& path) : Writer(attach(path.c_str(), -1)) {}
+    explicit Writer(const std::string& path) : Writer(attach(detail::c_path(path), -1)) {}
     /* The buffer must have these fields. */
-    Writer(const std::string& path, Span<const Field> fields) : Writer(attach(path.c_str(), -1, fields)) {}
+    Writer(const std::string& path, Span<const Field> fields) : Writer(attach(detail::c_path(path), -1, fields)) {}
     /* Attaches by a descriptor, which the caller keeps. */
     explicit Writer(int32_t descriptor) : Writer(attach(nullptr, descriptor)) {}
 
@@ -1203,9 +1209,9 @@ class Writer : public detail::Handle<per_writer, per_writer_free> {
         return options;
     }
     /* Steps to fill in for add(), like ReplayBuffer::steps(); environments are those of the channel. */
-    Steps steps() const { return Steps(layout_); }
+    Steps steps() const { return Steps(layout()); }
     void add(const Steps& steps, Timeout timeout = Timeout(-1)) {
-        if (steps.fields.layout_ != layout_ || steps.next_fields.layout_ != layout_)
+        if (steps.fields.layout_ != layout() || steps.next_fields.layout_ != layout())
             throw InvalidArgument("an argument was made for another writer");
         const detail::GivenSteps given(steps, layout_->n_envs);
         check(per_writer_add(get(), &given.steps, timeout.count()));
@@ -1218,6 +1224,10 @@ class Writer : public detail::Handle<per_writer, per_writer_free> {
 
  private:
     explicit Writer(per_writer* writer) : Handle(writer), layout_(std::make_shared<const detail::Layout>(describe())) {}
+    /* A moved-from writer has no layout; describe() then throws the library's error for its handle. */
+    detail::SharedLayout layout() const {
+        return layout_ ? layout_ : std::make_shared<const detail::Layout>(describe());
+    }
     static per_writer* attach(const char* path, int32_t descriptor) {
         return detail::value_of<per_writer*>(per_writer_attach, path, descriptor, nullptr, 0, 0);
     }
@@ -1278,7 +1288,7 @@ class Reader : public detail::Handle<per_reader, per_reader_free> {
     using Timeout = std::chrono::milliseconds;
 
     explicit Reader(const std::string& path)
-        : Reader(detail::value_of<per_reader*>(per_reader_attach, path.c_str(), -1)) {}
+        : Reader(detail::value_of<per_reader*>(per_reader_attach, detail::c_path(path), -1)) {}
     /* Attaches by a descriptor, which the caller keeps. */
     explicit Reader(int32_t descriptor)
         : Reader(detail::value_of<per_reader*>(per_reader_attach, nullptr, descriptor)) {}
@@ -1304,7 +1314,8 @@ class Reader : public detail::Handle<per_reader, per_reader_free> {
     }
     void update_sequences(Span<const int64_t> ids, int64_t n_steps, Span<const float> td_errors, int64_t n_critics = 1,
                           Timeout timeout = Timeout(-1)) {
-        const Priorities given = detail::given_td_errors(ids, td_errors, n_critics, n_steps, layout_->sequence_steps);
+        const int64_t sequence_steps = layout_ ? layout_->sequence_steps : described().options.sequence_length;
+        const Priorities given = detail::given_td_errors(ids, td_errors, n_critics, n_steps, sequence_steps);
         check(per_reader_update_priorities(get(), &given, timeout.count()));
     }
     void set_priorities(Span<const int64_t> ids, Span<const float> priorities, Timeout timeout = Timeout(-1)) {
@@ -1397,17 +1408,17 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         : Handle(replay), layout_(std::make_shared<const detail::Layout>(describe())) {}
 
     static ReplayBuffer load(const std::string& path, const per_load_options& options = LoadOptions()) {
-        return ReplayBuffer(detail::value_of<per_replay*>(per_replay_load, path.c_str(), &options));
+        return ReplayBuffer(detail::value_of<per_replay*>(per_replay_load, detail::c_path(path), &options));
     }
     void save(const std::string& path, const per_save_options& options = SaveOptions()) {
-        check(per_replay_save(get(), path.c_str(), &options));
+        check(per_replay_save(get(), detail::c_path(path), &options));
     }
     /* Writes the changes since the last checkpoint in the directory; load() reads it. Returns the bytes written. */
     int64_t checkpoint(const std::string& directory, const per_save_options& options = SaveOptions()) {
-        return detail::value_of<int64_t>(per_replay_checkpoint, get(), directory.c_str(), &options);
+        return detail::value_of<int64_t>(per_replay_checkpoint, get(), detail::c_path(directory), &options);
     }
     Save start_save(const std::string& path, const per_save_options& options = SaveOptions()) {
-        return Save(detail::value_of<per_save*>(per_replay_save_start, get(), path.c_str(), &options));
+        return Save(detail::value_of<per_save*>(per_replay_save_start, get(), detail::c_path(path), &options));
     }
     /* Load from and save to byte streams. These methods set read, write and context of the options. If a stream fails,
        they throw CallbackError, or the stream's own exception. */
@@ -1460,6 +1471,10 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         check(per_replay_add(get(), &given.steps, ids, stream));
     }
     void cut(void* stream = nullptr) { check(per_replay_cut(get(), 0, nullptr, stream)); }
+    /* Without this one, {0} would be a stream. */
+    void cut(std::initializer_list<int64_t> env_ids, void* stream = nullptr) {
+        cut(Span<const int64_t>(env_ids), stream);
+    }
     void cut(Span<const int64_t> env_ids, void* stream = nullptr) {
         check(per_replay_cut(get(), detail::count(env_ids.size()), detail::given_array(env_ids), stream));
     }

@@ -68,7 +68,11 @@ TEST(Channel, has_one_writer_at_a_time) {
     {
         per::Writer first(channel.descriptor());
         EXPECT_ERROR(per::Writer second(channel.path()), Busy, "has a writer already");
+        const per::Steps steps = first.steps();
         const per::Writer moved = std::move(first);
+        EXPECT_ERROR(first.steps(), InvalidArgument, "writer is NULL");
+        EXPECT_ERROR(first.add(steps), InvalidArgument, "writer is NULL");
+        EXPECT_ERROR(first.describe(), InvalidArgument, "writer is NULL");
     }
     per::Writer third(channel.path());
     EXPECT_EQ(channel.stats().writers, 2);

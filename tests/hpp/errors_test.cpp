@@ -59,6 +59,9 @@ TEST(Error, of_a_call_names_the_argument) {
     options.capacity = -3;
     EXPECT_ERROR(per::SumTree{options}, InvalidArgument, "capacity is -3");
     EXPECT_ERROR(per::ReplayBuffer::load("/no/such/folder/buffer"), IoError, "/no/such/folder/buffer");
+    const std::string with_nul("/tmp/per\0other", 14);
+    EXPECT_ERROR(per::ReplayBuffer::load(with_nul), InvalidArgument, "path has a NUL");
+    EXPECT_ERROR(per::Writer writer(with_nul), InvalidArgument, "path has a NUL");
     per::ReplayBuffer buffer = small_buffer();
     EXPECT_ERROR(buffer.sample(4), Empty, "");
     EXPECT_ERROR(buffer.sample(0), InvalidArgument, "batch_size is 0");

@@ -228,6 +228,27 @@ TEST(ReplayBuffer, environments_may_be_some_and_are_not_all_if_none) {
     EXPECT_EQ(buffer.stats().cuts, 2);
 }
 
+TEST(ReplayBuffer, cuts_the_environments_of_a_list_and_no_other) {
+    per::ReplayOptions options;
+    options.capacity = 100;
+    options.n_envs = 2;
+    const std::vector<float> zeros = {0, 0};
+    const std::vector<uint8_t> no = {0, 0};
+    for (int which = 0; which < 4; ++which) {
+        per::ReplayBuffer buffer(options, {per::field<float>("observation")});
+        per::Steps steps = buffer.steps();
+        steps.fields["observation"] = steps.next_fields["observation"] = zeros;
+        steps.reward = zeros;
+        steps.terminated = steps.truncated = no;
+        buffer.add(steps);
+        if (which == 0) buffer.cut({});
+        if (which == 1) buffer.cut({0});
+        if (which == 2) buffer.cut({0, 1});
+        if (which == 3) buffer.cut(nullptr);
+        EXPECT_EQ(buffer.stats().cuts, which == 3 ? 2 : which);
+    }
+}
+
 TEST(ReplayBuffer, arrays_of_other_sizes_are_refused_with_what_is_expected) {
     per::ReplayBuffer buffer = small_buffer();
     const std::vector<float> three = {1, 2, 3}, two = {1, 2}, one = {1};

@@ -59,6 +59,11 @@ TEST(SharedLoader, takes_priorities_back) {
     EXPECT_GT(found[1], 5);
     EXPECT_ERROR(reader.update_priorities(ids, found, 2), InvalidArgument, "td_errors");
     EXPECT_ERROR(reader.update_sequences(ids, 1, found), InvalidArgument, "n_steps");
+    per::Reader moved = std::move(reader);
+    EXPECT_ERROR(reader.update_priorities(ids, values), InvalidArgument, "reader is NULL");
+    EXPECT_ERROR(reader.set_priorities(ids, values), InvalidArgument, "reader is NULL");
+    EXPECT_ERROR(reader.take(), InvalidArgument, "reader is NULL");
+    moved.update_priorities(ids, values);
 }
 
 TEST(SharedLoader, gives_slots_back_by_itself) {
