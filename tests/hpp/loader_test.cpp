@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <ostream>
 #include <set>
+#include <streambuf>
 #include <string>
 #include <thread>
 #include <utility>
@@ -148,6 +150,33 @@ TEST(Epochs, give_each_transition_once_an_epoch) {
     EXPECT_TRUE(dropping.next());
     EXPECT_FALSE(dropping.next());
     EXPECT_ERROR(buffer.epochs(0, 4), InvalidArgument, "n_epochs is 0");
+}
+
+// Takes a batch while the buffer is saved.
+struct Taking : std::streambuf {
+    per::Loader* loader;
+    int n_busy = 0;
+
+    explicit Taking(per::Loader& loader) : loader(&loader) {}
+    std::streamsize xsputn(const char*, std::streamsize n) override {
+        EXPECT_ERROR(loader->take(), Busy, "the buffer is being saved");
+        EXPECT_FALSE(loader->take(std::chrono::milliseconds(10)).has_value());
+        ++n_busy;
+        return n;
+    }
+};
+
+TEST(Loader, is_busy_for_the_stream_of_a_save) {
+    per::ReplayBuffer buffer = small_buffer();
+    add_episode(buffer, 8);
+    per::LoaderOptions options;
+    options.batch_size = 2;
+    per::Loader loader = buffer.loader(options);
+    Taking taking(loader);
+    std::ostream stream(&taking);
+    buffer.save(stream);
+    EXPECT_GT(taking.n_busy, 0);
+    EXPECT_EQ(loader.take().size(), 2);
 }
 
 }  // namespace
