@@ -4,6 +4,11 @@
 else
     primitive type BFloat16 <: AbstractFloat 16 end
     Base.Float32(x::BFloat16) = reinterpret(Float32, UInt32(reinterpret(UInt16, x)) << 16)
+    function BFloat16(x::Real)  # rounds to nearest, ties to even
+        isnan(x) && return reinterpret(BFloat16, 0x7fc0)
+        bits = reinterpret(UInt32, Float32(x))
+        return reinterpret(BFloat16, ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) % UInt16)
+    end
 end
 
 @doc """
@@ -70,6 +75,13 @@ function converted(::Type{T}, name, value) where {T}
         error isa CONVERSION_ERRORS || rethrow()
         return invalid("$name is $(repr(value)), which is no $T")
     end
+end
+
+# Seconds to wait; Inf: no limit.
+function seconds_of(timeout)
+    seconds = converted(Float64, "timeout", timeout)
+    seconds >= 0 || invalid("timeout is $timeout; allowed: seconds >= 0")
+    return seconds
 end
 
 # Converts numbers to a dense array of the C type.

@@ -149,7 +149,7 @@ end
 # Polls action(pointer), which does not wait, until its status is not busy or the timeout passes. Waiting in C would
 # block the garbage collector.
 function call_in_time(action, handle, timeout)
-    deadline = time() + converted(Float64, "timeout", timeout)
+    deadline = time() + seconds_of(timeout)
     while true
         is_late = time() >= deadline
         is_busy = Ref(false)

@@ -59,8 +59,7 @@ struct Save
 end
 
 function Base.wait(save::Save; timeout = Inf)
-    timeout >= 0 || invalid("timeout is $timeout; allowed: seconds >= 0")
-    deadline = time() + timeout
+    deadline = time() + seconds_of(timeout)
     # Other tasks run meanwhile.
     while time() < deadline && !isready(save)
         sleep(0.001)
@@ -164,7 +163,7 @@ const directory_timeout = PER_DIRECTORY_TIMEOUT_MS / 1000
 # A busy status that comes sooner has another reason. Other tasks run in between.
 function in_turn(action, timeout)
     slice_ms = 10
-    deadline = time() + converted(Float64, "timeout", timeout)
+    deadline = time() + seconds_of(timeout)
     while true
         is_late = time() >= deadline
         timeout_ms = is_late ? 0 : slice_ms

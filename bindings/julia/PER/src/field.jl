@@ -97,10 +97,14 @@ default_for(type, default) = type <: AbstractFloat ? default : in_type(type, def
 in_type(type, number::Number) = converted(type, "default", number)
 in_type(type, other) = numbers(type, "default", other)
 
+# Arguments of add!, extend! and set!, of buffers and writers: a field of such a name could not be given.
+const ARGUMENTS = (:env_ids, :stream, :td_errors, :timeout)
+
 # A per_field. Adds the memory it points into to `kept`, which must be preserved as long.
 function declared!(kept::Vector{Any}, name, field::Field)
     # C would end the name at a NUL.
     '\0' in string(name) && invalid("name of a field is $(repr(string(name))); allowed: names without a NUL")
+    Symbol(name) in ARGUMENTS && invalid("field $name has the name of an argument of add!; allowed: any other name")
     text = Base.cconvert(Cstring, string(name))
     push!(kept, text)
     return described!(kept, Base.unsafe_convert(Cstring, text), field)

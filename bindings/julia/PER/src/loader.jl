@@ -12,6 +12,7 @@ struct Loader
     batches::Vector{Union{Nothing,Batch}}  # by slot, made when it is first handed out
     turns::Vector{Int64}                   # by slot: the number of the batch handed out, or 0
     n_turns::Base.RefValue{Int64}
+    latest::Base.RefValue{Tuple{Int64,Int64}}  # slot and turn of the batch that a loop was given last; (0, 0): none
     memory::Memory  # where the batches lie
 end
 
@@ -27,8 +28,8 @@ updates made with the latest one take effect. Every other call on the buffer wai
 The same seed and calls give the same batches for the same `slots`, and those of `sample!` if nothing changes in
 between.
 
-Requesting the next batch releases the previous one, whose arrays are then overwritten: copy anything that must last
-longer. The caller may hold at most `slots` batches at a time; [`take!`](@ref Base.take!(::PER.Loader)) leaves releasing
+Requesting the next batch releases the previous one, also that of an earlier loop, whose arrays are then overwritten:
+copy anything that must last longer. The caller may hold at most `slots` batches at a time; [`take!`](@ref Base.take!(::PER.Loader)) leaves releasing
 them to the caller. A buffer has one loader at a time, until `close(batches)`.
 
 Batches lie in the memory of the buffer. From a buffer in host memory, `device = :cuda` or `"cuda:1"` hands them out in
@@ -85,7 +86,8 @@ function loader(buffer::ReplayBuffer, batch_size; slots = nothing, device = noth
     n_slots = filled[].slots
     batches = Vector{Union{Nothing,Batch}}(nothing, n_slots + 1)
     turns = zeros(Int64, n_slots + 1)
-    return Loader(buffer, handle, filled[].batch_size, n_step, n_slots, ReentrantLock(), batches, turns, Ref(0), memory)
+    return Loader(buffer, handle, filled[].batch_size, n_step, n_slots, ReentrantLock(), batches, turns, Ref(0),
+                  Ref((0, 0)), memory)
 end
 
 # Sets the device to that of the buffer.
@@ -119,11 +121,12 @@ Base.show(io::IO, loader::Loader) =
 Base.IteratorSize(::Type{Loader}) = Base.IsInfinite()
 Base.eltype(::Type{Loader}) = Batch
 
-# The state: the slot and turn of the previous batch.
-function Base.iterate(loader::Loader, (slot, turn) = (0, 0))
+# The state: the slot and turn of the previous batch. At its beginning a loop releases the last batch of the one before.
+function Base.iterate(loader::Loader, (slot, turn) = loader.latest[])
     slot == 0 || lock(() -> loader.turns[slot] == turn && give_back(loader, slot, nothing), loader.lock)
     slot = hand_out(loader, Inf, nothing)
-    return loader.batches[slot], (slot, loader.turns[slot])
+    loader.latest[] = (slot, loader.turns[slot])
+    return loader.batches[slot], loader.latest[]
 end
 
 """
@@ -179,7 +182,7 @@ end
 # The slot of the next batch. A call of the library may only wait for the library's thread, which does not run Julia
 # code. If all slots are held, it would wait for another Julia task, and block the garbage collector.
 function hand_out(loader::Loader, timeout, stream)
-    deadline = time() + converted(Float64, "timeout", timeout)
+    deadline = time() + seconds_of(timeout)
     while true
         left = max(deadline - time(), 0.0)
         slot = lock(loader.lock) do

@@ -174,7 +174,7 @@ julia> capacity_for(128 * 8; episode_length = 1, n_envs = 8)
 ```
 """
 function capacity_for(transitions; episode_length = 0, fields = NamedTuple(), arrays = nothing,
-                      current_stream = nothing, options...)
+                      current_stream = nothing, storage = nothing, options...)
     filled = set_options!(initial(per_replay_options), options)
     wanted, shortest = converted(Int64, "transitions", transitions), converted(Int64, "episode_length", episode_length)
     capacity = Ref{Int64}()

@@ -92,6 +92,7 @@ struct Reader
     batches::Dict{Int64,Batch}  # by slot, created with the slot's first batch
     turns::Dict{Int64,Int64}    # the number of its batch, by slot that is out
     n_turns::Base.RefValue{Int64}
+    latest::Base.RefValue{Tuple{Int64,Int64}}  # slot and turn of the batch that a loop was given last; (-1, 0): none
 end
 
 function Reader(path::AbstractString)
@@ -109,7 +110,7 @@ function Reader(path::AbstractString)
     memory = memory_for(PER_CPU, nothing, nothing)
     counts = options[].keep_times_sampled == 1
     return Reader(handle, layouts, steps, counts, size[], options[].n_step, memory, ReentrantLock(), Dict(), Dict(),
-                  Ref(0))
+                  Ref(0), Ref((-1, 0)))
 end
 
 Base.close(reader::Reader) = close(reader.handle)
@@ -122,10 +123,11 @@ Base.flush(reader::Reader; timeout = Inf) =
 Base.IteratorSize(::Type{Reader}) = Base.IsInfinite()
 Base.eltype(::Type{Reader}) = Batch
 
-# The state: the slot and turn of the previous batch.
-function Base.iterate(reader::Reader, (slot, turn) = (-1, 0))
+# The state: the slot and turn of the previous batch. At its beginning a loop releases the last batch of the one before.
+function Base.iterate(reader::Reader, (slot, turn) = reader.latest[])
     lock(() -> get(reader.turns, slot, 0) == turn != 0 && give_back(reader, slot), reader.lock)
     batch, slot, turn = hand_out(reader, Inf)
+    reader.latest[] = (slot, turn)
     return batch, (slot, turn)
 end
 

@@ -106,6 +106,27 @@ end
     @test thrown(() -> take!(first)).message == "the loader was closed"
 end
 
+@testset "a loop releases the last batch of the loop before" begin
+    batches = loader(loaded(300), 8; slots = 2)
+    for _ in 1:4
+        @test length([length(batch.ids) for (_, batch) in zip(1:3, batches)]) == 3
+        @test length(first(batches).ids) == 8
+    end
+    held = [take!(batches) for _ in 1:1]
+    @test thrown(() -> take!(batches; timeout = 0)).status == PER.PER_ERROR_BUSY
+    foreach(batch -> release!(batches, batch), held)
+    @test length(first(batches).ids) == 8
+    close(batches)
+end
+
+@testset "a timeout is a number of seconds" begin
+    batches = loader(loaded(300), 8)
+    for timeout in (NaN, -1)
+        @test is_invalid(thrown(() -> take!(batches; timeout = timeout)), "timeout is $timeout; allowed: seconds >= 0")
+    end
+    close(batches)
+end
+
 @testset "bad arguments of a loader are errors" begin
     buffer = loaded(300)
     @test is_invalid(thrown(() -> loader(buffer, 0)), "batch_size is 0")

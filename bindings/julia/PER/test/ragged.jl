@@ -357,6 +357,10 @@ end
 end
 
 @testset "bad declarations are named" begin
+    for name in (:td_errors, :env_ids, :stream, :timeout)
+        fields = NamedTuple{(:observation, name)}((Field(Int32), Field(Float32; default = 0)))
+        @test is_invalid(thrown(() -> ReplayBuffer(10, fields)), "field $name has the name of an argument of add!")
+    end
     for (declare, words) in (
         (() -> Field(Int32, nothing), "max_length is not given; needed, as the last axis is nothing"),
         (() -> Field(Int32, 3; max_length = 4), "max_length is 4; allowed if the last axis is nothing"),
@@ -464,7 +468,25 @@ end
     end
 end
 
+@testset "arrays of a batch can be read once its slot has grown" begin
+    buffer = ReplayBuffer(10, (observation = Field(Int32), tokens = Field(Float32, nothing; max_length = 2_000_000)))
+    put(n) = add!(buffer; observation = 1, tokens = fill(1f0, n), reward = 0, terminated = true, truncated = false,
+                  next_observation = 2)
+    put(100_000)
+    batches = loader(buffer, 2; slots = 2)
+    old = take!(batches)
+    values, n = old.tokens.values, length(old.tokens.values)
+    release!(batches, old)
+    clear!(buffer)
+    put(1_500_000)
+    foreach(_ -> release!(batches, take!(batches)), 1:5)
+    @test length(values) == n == 200_000 && all(isfinite, values)
+    close(batches)
+end
+
 @testset "padded rows have one length" begin
+    halves = reinterpret(PER.BFloat16, UInt16[0x3f80, 0xc0a0, 0x7f7f])
+    @test reinterpret(UInt16, padded(Ragged(halves, [0, 1, 3]))) == [0x3f80 0xc0a0; 0x0000 0x7f7f]
     ragged = Ragged([1 2 3 4; 5 6 7 8], [0, 1, 1, 4])
     @test padded(ragged) == cat([1 0 0; 5 0 0], zeros(Int, 2, 3), [2 3 4; 6 7 8]; dims = 3)
     @test padded(ragged; length = 4, value = -1)[1, :, :] == [1 -1 2; -1 -1 3; -1 -1 4; -1 -1 -1]
