@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 import weakref
@@ -20,6 +19,7 @@ from per.batch import Batch
 from per.typing import Array, Array_co, Arrays
 
 _set = object.__setattr__  # Batch refuses plain assignment
+_SLOT = ffi.typeof("int64_t[1]")
 
 
 class LoadedBatch(Batch[Array_co]):
@@ -36,7 +36,7 @@ class LoadedBatch(Batch[Array_co]):
         _set(self, "__dict__", {})
         _set(self, "_source", source._weak)
         _set(self, "_stream", stream)
-        _set(self, "_slot", ffi.new("int64_t[1]", (-1,)))  # the library writes to it, before any signal handler can run
+        _set(self, "_slot", ffi.new(_SLOT, (-1,)))  # the library writes to it, before any signal handler can run
         self._hold()
 
     def _hold(self) -> None:
@@ -68,7 +68,7 @@ class LoadedBatch(Batch[Array_co]):
             return
         queues = source._queues(self._stream)
         # One call of C: a signal handler that raises cannot come between the slot and its release.
-        status = next(map(functools.partial(source._release, handle), self._slots, *zip(queues)), lib.PER_OK)
+        status = next(map(source._release, (handle,), self._slots, *zip(queues)), lib.PER_OK)
         if status != lib.PER_OK:
             _set(self, "__dict__", arrays)
             self._hold()
