@@ -1,4 +1,4 @@
-"""Waits for the library that Ctrl-C interrupts, and locks that never wait for what cannot happen."""
+"""Waits that Ctrl-C interrupts, and locks that signal handlers and forked children can take."""
 
 from __future__ import annotations
 

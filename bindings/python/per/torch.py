@@ -98,7 +98,7 @@ class _InGraph:
         torch._dynamo.mark_static_address(self._turn)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies, and what is pickled, call a buffer or tree that was copied, too: programs know these by number."""
+        """Copies and pickles the buffer or tree, too. The copy gets a number of its own, by which programs know it."""
         return type(self), (self._of,)
 
     def _new(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -1080,7 +1080,7 @@ def test_whole_numbers_of_any_dtype_are_taken_if_the_field_represents_them(dtype
     assert groups.sample(1).batch.tokens.values.tolist() == [1, 255]
 
 
-# A client with a key of its own has no part in what multiprocessing shares with children.
+# A program started with its own key cannot use the descriptors that multiprocessing shares with child processes.
 CLIENT = """
 import sys, torch, per.llm
 groups = per.llm.connect(sys.argv[1], authkey=b"secret")

@@ -29,8 +29,9 @@ The same seed and calls give the same batches for the same `slots`, and those of
 between.
 
 Requesting the next batch releases the previous one, also that of an earlier loop, whose arrays are then overwritten:
-copy anything that must last longer. The caller may hold at most `slots` batches at a time; [`take!`](@ref Base.take!(::PER.Loader)) leaves releasing
-them to the caller. A buffer has one loader at a time, until `close(batches)`.
+copy anything that must last longer. The caller may hold at most `slots` batches at a time;
+[`take!`](@ref Base.take!(::PER.Loader)) leaves releasing them to the caller. A buffer has one loader at a time, until
+`close(batches)`.
 
 Batches lie in the memory of the buffer. From a buffer in host memory, `device = :cuda` or `"cuda:1"` hands them out in
 the memory of a CUDA device; the copies overlap with earlier work. Neither `take!` nor `release!` waits for the device.
@@ -125,8 +126,9 @@ Base.eltype(::Type{Loader}) = Batch
 function Base.iterate(loader::Loader, (slot, turn) = loader.latest[])
     slot == 0 || lock(() -> loader.turns[slot] == turn && give_back(loader, slot, nothing), loader.lock)
     slot = hand_out(loader, Inf, nothing)
-    loader.latest[] = (slot, loader.turns[slot])
-    return loader.batches[slot], loader.latest[]
+    state = (slot, loader.turns[slot])
+    loader.latest[] = state
+    return loader.batches[slot], state
 end
 
 """

@@ -176,7 +176,7 @@ end
     @test is_invalid(thrown(() -> load(ReplayBuffer, IOBuffer(bytes); device = :gpu)), "device is :gpu")
 end
 
-# An IO whose writing uses buffers, and closes what is given to it.
+# An IO that uses buffers while it is written to, and closes the handles in `closed`.
 struct Meddling <: IO
     buffer::ReplayBuffer
     other::ReplayBuffer

@@ -180,7 +180,7 @@ end
 end
 
 @testset "capacity_for keeps so many live" begin
-    @test capacity_for(1000; episode_length = 10) == 1101
+    @test capacity_for(1000; episode_length = 10) == capacity_for(1000; episode_length = 10, storage = "/a") == 1101
     # By the formula of per.h: 2 (500 + 499 / 10 + 3 + 4), divisions rounded down.
     @test capacity_for(1000; episode_length = 10, n_envs = 2, n_step = 3, frame_stack = 4) == 2 * (500 + 49 + 3 + 4)
     fields = (observation = Field(Int32; stack = 3),)

@@ -158,28 +158,20 @@ class ReplayBuffer(theirs.ReplayBuffer):
         """
         if next_state is None and done:
             next_state = state  # no target reads it
-        step = state, action, reward, next_state, done, truncated, complementary_info
-        self._use(lambda: self._new_replay(state, action, complementary_info), lambda replay: self._add(replay, *step))
 
-    def _add(
-        self,
-        replay: per.ReplayBuffer,
-        state: dict[str, torch.Tensor],
-        action: torch.Tensor,
-        reward: float,
-        next_state: dict[str, torch.Tensor] | None,
-        done: bool,
-        truncated: bool,
-        complementary_info: dict[str, Any] | None,
-    ) -> None:
-        given: dict[str, Any] = {ACTION: action.squeeze(0), "reward": float(reward)}
-        for prefix, values in (("", state), ("next_", next_state or {})):
-            given |= {prefix + key: self._stored(key, values[key].squeeze(0)) for key in self.states if key in values}
-        for key in self.complementary_info_keys:
-            if complementary_info is not None and key in complementary_info:
-                given[_info(key)] = torch.as_tensor(complementary_info[key], dtype=torch.float32).squeeze(0)
-        truncated = bool(truncated) and not done
-        replay.add(terminated=bool(done), truncated=truncated, next_mask=next_state is not None, **given)
+        def add_to(replay: per.ReplayBuffer) -> None:
+            given: dict[str, Any] = {ACTION: action.squeeze(0), "reward": float(reward)}
+            for prefix, values in (("", state), ("next_", next_state or {})):
+                given |= {
+                    prefix + key: self._stored(key, values[key].squeeze(0)) for key in self.states if key in values
+                }
+            for key in self.complementary_info_keys:
+                if complementary_info is not None and key in complementary_info:
+                    given[_info(key)] = torch.as_tensor(complementary_info[key], dtype=torch.float32).squeeze(0)
+            given |= {"terminated": bool(done), "truncated": bool(truncated) and not done}
+            replay.add(next_mask=next_state is not None, **given)
+
+        self._use(lambda: self._new_replay(state, action, complementary_info), add_to)
 
     def _stored(self, key: str, value: torch.Tensor) -> torch.Tensor:
         if not self._are_fractions[key]:
