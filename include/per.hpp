@@ -682,12 +682,29 @@ class FieldArrays {
     std::vector<Array> arrays_;
 };
 
+/* The environments of steps: those of a range, which must outlive the call; EnvIds() means all. */
+class EnvIds {
+ public:
+    EnvIds() = default;
+    EnvIds(Span<const int64_t> ids) : ids_(ids), is_given_(true) {}
+    template <class Range, std::enable_if_t<std::is_convertible_v<Range&, Span<const int64_t>>, int> = 0>
+    EnvIds(Range& ids) : EnvIds(Span<const int64_t>(ids)) {}
+
+    const int64_t* get() const { return is_given_ ? detail::given_array(ids_) : nullptr; }
+    /* n_envs: of all environments. */
+    int64_t count(int64_t n_envs) const noexcept { return is_given_ ? detail::count(ids_.size()) : n_envs; }
+
+ private:
+    Span<const int64_t> ids_;
+    bool is_given_ = false;
+};
+
 /* Steps to add: ReplayBuffer::steps(). Members are those of per_steps. */
 struct Steps {
     explicit Steps(const detail::SharedLayout& layout) : fields(layout), next_fields(layout, "next_") {}
 
     int64_t length = Initialized<per_steps, per_steps_init>().length;
-    std::optional<Span<const int64_t>> env_ids; /* not set: all */
+    EnvIds env_ids;
     FieldArrays fields, next_fields;
     Array reward, terminated, truncated, mask, next_mask, priorities, td_errors;
 };
@@ -696,12 +713,12 @@ namespace detail {
 /* Steps in the form of per.h, for a handle of n_envs environments. */
 struct GivenSteps {
     GivenSteps(const Steps& given, int64_t n_envs)
-        : fields(given.fields.get(given.length, count_of(given, n_envs))),
-          next_fields(given.next_fields.get(given.length, count_of(given, n_envs))) {
-        const int64_t length = given.length, n = count_of(given, n_envs);
+        : fields(given.fields.get(given.length, given.env_ids.count(n_envs))),
+          next_fields(given.next_fields.get(given.length, given.env_ids.count(n_envs))) {
+        const int64_t length = given.length, n = given.env_ids.count(n_envs);
         steps.length = length;
         steps.n_envs = n;
-        if (given.env_ids) steps.env_ids = given_array(*given.env_ids);
+        steps.env_ids = given.env_ids.get();
         steps.fields = fields.arrays.data();
         steps.next_fields = next_fields.arrays.data();
         steps.reward = given.reward.get(length, n);
@@ -711,10 +728,6 @@ struct GivenSteps {
         steps.next_mask = given.next_mask.get(length, n);
         steps.priorities = given.priorities.get(length, n);
         steps.td_errors = given.td_errors.get(length, n);
-    }
-
-    static int64_t count_of(const Steps& given, int64_t n_envs) {
-        return given.env_ids ? count(given.env_ids->size()) : n_envs;
     }
 
     GivenArrays fields, next_fields;
@@ -811,8 +824,13 @@ class RaggedRoom {
  */
 class Batch {
  public:
-    Batch(Batch&&) noexcept = default;
-    Batch& operator=(Batch&&) noexcept = default;
+    /* A batch that was moved from is empty. */
+    Batch(Batch&& other) noexcept : Batch() { swap(other); }
+    Batch& operator=(Batch&& other) noexcept {
+        Batch moved(std::move(other));
+        swap(moved);
+        return *this;
+    }
 
     /* B: the number of transitions or sequences. */
     int64_t size() const noexcept { return size_; }
@@ -906,6 +924,19 @@ class Batch {
         if (options != nullptr && options->n_step > 0) n_step_ = std::min(n_step_, options->n_step);
     }
 
+    void swap(Batch& other) noexcept {
+        std::swap(layout_, other.layout_);
+        std::swap(kind_, other.kind_);
+        std::swap(size_, other.size_);
+        std::swap(n_step_, other.n_step_);
+        std::swap(arrays_, other.arrays_);
+        std::swap(sources_, other.sources_);
+        std::swap(memory_, other.memory_);
+        std::swap(ragged_, other.ragged_);
+        std::swap(fields_, other.fields_);
+        std::swap(next_fields_, other.next_fields_);
+    }
+
     /* Sequences are drawn with the n_step that the batch was made for. */
     SampleOptions options_for_draw(const per_sample_options* options) const {
         SampleOptions given;
@@ -916,8 +947,12 @@ class Batch {
                                   std::to_string(n_step_));
         return given;
     }
-    /* Allocates all arrays. The library refuses an invalid size. */
+    /* Allocates all arrays. A size that the library would refuse is refused before. */
     void allocate(bool with_next_fields = true) {
+        constexpr int64_t max_size = int64_t{1} << 24;
+        if (kind_ == Kind::drawn && (size_ < 1 || size_ > max_size))
+            throw InvalidArgument("batch_size is " + std::to_string(size_) + ": allowed are 1 .. " +
+                                  std::to_string(max_size));
         for (const Field& field : layout_->fields) {
             const bool has_next = with_next_fields && field.role == PER_ROLE_OBSERVATION && !is_of_sequences();
             fields_.push_back(room_of(field));
@@ -939,16 +974,15 @@ class Batch {
         arrays_.probabilities = room<float>();
         if (is_of_sequences()) arrays_.mask = room<uint8_t>(steps());
     }
-    std::size_t valid_size() const noexcept { return static_cast<std::size_t>(std::max<int64_t>(size_, 0)); }
+    std::size_t n_rows() const noexcept { return static_cast<std::size_t>(size_); }
     template <class T>
     T* room(std::size_t n = 1) {
-        return reinterpret_cast<T*>(memory_.emplace_back(valid_size() * n * sizeof(T)).data());
+        return reinterpret_cast<T*>(memory_.emplace_back(n_rows() * n * sizeof(T)).data());
     }
     void* room_of(const Field& field) {
         const std::size_t n = detail::product(shape_of_one(field));
         if (field.max_length == 0) return room<unsigned char>(n * detail::size_of(field.dtype));
-        return ragged_.emplace_back(valid_size() * n, detail::product(field.shape) * detail::size_of(field.dtype))
-            .get();
+        return ragged_.emplace_back(n_rows() * n, detail::product(field.shape) * detail::size_of(field.dtype)).get();
     }
     /* The status of a call that fills this batch. Repeats it while rows of any length need more room. */
     template <class Call>
@@ -966,7 +1000,7 @@ class Batch {
     }
     template <class T>
     Span<T> span(T* array, std::size_t n = 1) const noexcept {
-        return array != nullptr ? Span<T>(array, static_cast<std::size_t>(size_) * n) : Span<T>();
+        return array != nullptr ? Span<T>(array, n_rows() * n) : Span<T>();
     }
     template <class T>
     Span<T> elements(void* const* arrays, std::string_view name) const {
@@ -985,7 +1019,7 @@ class Batch {
         layout_->require_ragged(number, true);
         if (arrays == nullptr || arrays[number] == nullptr) return {};
         const Field& field = layout_->fields[number];
-        return {*static_cast<const per_ragged*>(arrays[number]), valid_size() * detail::product(shape_of_one(field)),
+        return {*static_cast<const per_ragged*>(arrays[number]), n_rows() * detail::product(shape_of_one(field)),
                 detail::product(field.shape)};
     }
 

@@ -66,6 +66,10 @@ TEST(Error, of_a_call_names_the_argument) {
     EXPECT_ERROR(buffer.sample(4), Empty, "");
     EXPECT_ERROR(buffer.sample(0), InvalidArgument, "batch_size is 0");
     EXPECT_ERROR(buffer.sample(-1), InvalidArgument, "batch_size is -1");
+    const int64_t enormous = int64_t{1} << 60;
+    EXPECT_ERROR(buffer.sample(enormous), InvalidArgument,
+                 "batch_size is 1152921504606846976: allowed are 1 .. 16777216");
+    EXPECT_ERROR((void)buffer.batch(enormous), InvalidArgument, "batch_size is 1152921504606846976");
 }
 
 // Handles on PER_CPU refuse a stream, which shows that each method passes it on.

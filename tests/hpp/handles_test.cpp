@@ -98,6 +98,14 @@ TEST(Handle, of_a_moved_buffer_keeps_what_was_made_for_it) {
     per::Batch moved = std::move(batch);
     second.sample(moved);
     EXPECT_EQ(moved.ids().size(), 5U);
+    // The arrays are those of `moved` now.
+    EXPECT_EQ(batch.size(), 0);
+    EXPECT_TRUE(batch.ids().empty() && batch.field<float>("observation").empty());
+    EXPECT_EQ(batch.get().ids, nullptr);
+    EXPECT_ERROR(second.sample(batch), InvalidArgument, "made for another buffer");
+    batch = std::move(moved);
+    second.sample(batch);
+    EXPECT_EQ(batch.ids().size(), 5U);
 }
 
 TEST(Handle, takes_only_what_was_made_for_it) {

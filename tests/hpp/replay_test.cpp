@@ -189,6 +189,10 @@ TEST(ReplayBuffer, draws_what_the_buffer_of_per_h_draws) {
     EXPECT_EQ(ids, values(twin.sample(8).ids()));
 }
 
+// A temporary would be gone at the call.
+static_assert(!std::is_assignable_v<per::EnvIds&, std::vector<int64_t>> &&
+              std::is_assignable_v<per::EnvIds&, std::vector<int64_t>&>);
+
 TEST(ReplayBuffer, environments_may_be_some_and_are_not_all_if_none) {
     per::ReplayOptions options = small_options();
     options.n_envs = 3;
