@@ -1,4 +1,4 @@
-"""Library calls that call Python back, and interpreter shutdown.
+"""Library calls that call Python back: locks, and interpreter shutdown.
 
 After finalisation, a thread that returns from C to run a callback crashes: cffi acquires the GIL with
 PyGILState_Ensure(), which needs a live interpreter. Therefore, at exit, such a call in another thread fails at its next
@@ -12,7 +12,7 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,6 +40,19 @@ def allowed() -> Iterator[None]:
         yield
     finally:
         _leave(thread)
+
+
+@contextmanager
+def held(lock: Any, buffers: Iterable[Any]) -> Iterator[None]:
+    """Holds a lock under which threads wait for those buffers.
+
+    Inside a call of one of them, such a thread would wait for this one: Busy is raised.
+    """
+    if threading.get_ident() in _inside:
+        for buffer in buffers:
+            buffer._describe()
+    with lock:
+        yield
 
 
 def _leave(thread: int) -> None:

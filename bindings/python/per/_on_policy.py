@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from per import _options
+from per import _callbacks, _options
 from per._buffer import Buffer
 from per._errors import InvalidArgument
 from per._handle import created
@@ -71,7 +71,8 @@ class OnPolicy(Buffer[Array]):
         count = _options.whole("n_epochs", n_epochs)
         drops_last = _options.flag("drop_last", drop_last)
         queue = self._memory.queue(stream)
-        with self._n_step_lock:  # the library refuses to continue epochs of sequences after n_step has changed
+        # The library refuses to continue epochs of sequences after n_step has changed.
+        with _callbacks.held(self._n_step_lock, [self]):
             epochs = created(lib.per_epochs_create, self._open(), count, size, drops_last, queue.handle)
             plain = self._exchange_for(int(self._describe().n_step))[0] if self._steps > 0 else self._plain
         return Epochs(self._handle, lambda: plain.epoch(epochs, size, stream), self._new_batch)

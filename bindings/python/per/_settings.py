@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, cast
 
-from per import _library, _options
+from per import _callbacks, _library, _options
 from per._buffer import Buffer
 from per._diagnostics import read_statistics
 from per._errors import Error, InvalidArgument
@@ -92,7 +92,7 @@ class Settings(Buffer[Array]):
     @n_step.setter
     def n_step(self, value: IntLike) -> None:
         n_step = _options.whole("n_step", value)
-        with self._n_step_lock:
+        with _callbacks.held(self._n_step_lock, [self]):
             before, self._n_step = self._n_step, 0  # if an interrupt leaves it 0, draws ask the library
             try:
                 self._change("n_step", n_step)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, overload
 
-from per import _options
+from per import _callbacks, _options
 from per._errors import Error, InvalidArgument, kind_of
 from per._handle import Guarded
 from per._library import ffi
@@ -96,8 +96,7 @@ class Mixture(Guarded, Generic[Array]):
     @property
     def shares(self) -> Mapping[str, float]:
         """The shares by name, with a sum of 1. Assign a dict with all names to change them."""
-        with self._lock:
-            given = [source.share for source in self._sources]
+        given = [source.share for source in self._copied()]
         return {name: share / sum(given) for name, share in zip(self._buffers, given, strict=True)}
 
     @shares.setter
@@ -243,7 +242,7 @@ class Mixture(Guarded, Generic[Array]):
 
     def state_dict(self) -> dict[str, Any]:
         """The shares, and what rounding owes each buffer. The buffers are saved by themselves."""
-        with self._lock:
+        with _callbacks.held(self._lock, self._buffers.values()):
             carries = [int(source.carry) for source in self._sources]
         return {"shares": self.shares, "carries": dict(zip(self._buffers, carries, strict=True))}
 
@@ -279,7 +278,7 @@ class Mixture(Guarded, Generic[Array]):
                 allowed = ", ".join(map(repr, self._buffers))
                 raise InvalidArgument(f"{argument} has {shown}; allowed: {allowed}, all of them")
         with self._call():
-            changed = ffi.new("per_source[]", list(self._sources))
+            changed = self._copied()
             for argument, values in given.items():
                 for source, name in zip(changed, self._buffers, strict=True):
                     member = {"shares": "share", "carries": "carry"}[argument]
@@ -288,12 +287,16 @@ class Mixture(Guarded, Generic[Array]):
             next(iter(self._buffers.values()))._plain.update_mixture(address, len(changed), [], [], [], True, None)
             ffi.memmove(self._sources, changed, ffi.sizeof(changed))
 
+    def _copied(self) -> Any:
+        """A copy of the sources, whose shares another thread may set meanwhile: all of them or none."""
+        return ffi.new("per_source[]", list(self._sources))
+
     @contextlib.contextmanager
     def _call(self) -> Iterator[None]:
         """For one call of the library at a time, whose errors get the names of the buffers."""
         names = list(self._buffers)
         handles = []  # their references keep the buffers open during the call
-        with self._lock:
+        with _callbacks.held(self._lock, self._buffers.values()):
             for name, source in zip(names, self._sources, strict=True):
                 try:
                     handles.append(self._buffers[name]._open())

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -232,7 +233,7 @@ def _frame_stack(env: Any, is_vector: bool, space: Any) -> int | None:
         stack = _frame_stack_of_parts(env)
     if stack is None or not _all_begin_with(space, stack):
         return None
-    changing = [type(each).__name__ for each in _wrappers_outside(env, is_vector) if not _keeps_frames(each)]
+    changing = [name for name, keeps_frames in _wrappers_outside(env, is_vector) if not keeps_frames]
     if not changing or stack == 1:
         return stack
     warnings.warn(
@@ -280,7 +281,7 @@ def _padding(env: Any, is_vector: bool, stack: int) -> Padding | None:
     """
     if stack == 1:
         return None
-    outside = [type(each).__name__ for each in _wrappers_outside(env, is_vector)]
+    outside = [name for name, _ in _wrappers_outside(env, is_vector)]
     if _is_of_ale(env.unwrapped):
         kinds, values = ["zero"], [0]
     elif is_vector:
@@ -323,17 +324,22 @@ _KEEPS_STEPS = {
 _KEEPS_FRAMES = {"DtypeObservation", "FilterObservation", "RescaleObservation", "ReshapeObservation"}
 
 
-def _wrappers_outside(env: Any, is_vector: bool) -> Iterator[Any]:
-    """The wrappers around the stack of an environment.
+def _wrappers_outside(env: Any, is_vector: bool) -> Iterator[tuple[str, bool]]:
+    """The wrappers around the stack of an environment, and whether the frames of a stack stay those of earlier steps.
 
-    Those of the parts of a vector environment are known only if these are in this process.
+    Of parts in other processes only the names are known: whether a wrapper that is not Gymnasium's keeps frames is not.
     """
     gymnasium = importlib.import_module("gymnasium")
     kinds = gymnasium.Wrapper, gymnasium.vector.VectorWrapper
-    for outermost in (env, *(getattr(env.unwrapped, "envs", ()) if is_vector else ())):
+    parts = getattr(env.unwrapped, "envs", None) if is_vector else ()
+    for outermost in (env, *(parts or ())):
         while isinstance(outermost, kinds) and not isinstance(outermost, gymnasium.wrappers.FrameStackObservation):
-            yield outermost
+            yield type(outermost).__name__, _keeps_frames(outermost)
             outermost = outermost.env
+    if parts is None and hasattr(env.unwrapped, "call"):
+        for chain in env.unwrapped.call("__str__"):  # <Outer<FrameStackObservation<Inner<..>>>>
+            for name in itertools.takewhile(lambda it: it != "FrameStackObservation", re.findall(r"<(\w+)", chain)):
+                yield name, name in _KEEPS_FRAMES | _KEEPS_STEPS
 
 
 def _keeps_frames(wrapper: Any) -> bool:

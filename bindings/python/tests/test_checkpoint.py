@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import zipfile
 
 import cuda_switch
@@ -463,6 +464,40 @@ def test_other_threads_wait_for_the_end_of_a_save(each_way):
     buffer.save(file)
     thread.join()
     assert file.content == before and buffer.stats().added == added + 1
+
+
+@pytest.mark.parametrize("name", ["sample", "update", "state", "shares", "n_step", "epochs"])
+def test_calls_in_which_other_threads_wait_for_a_saved_buffer_are_busy_for_its_file(name):
+    buffer, other = filled(), filled()
+    mixture = per.Mixture({"saved": (buffer, 1), "other": (other, 1)})
+    batch = mixture.sample(4)
+    calls = {
+        "sample": lambda: mixture.sample(4),
+        "update": lambda: mixture.update_priorities(batch, [1] * 4),
+        "state": mixture.state_dict,
+        "shares": lambda: setattr(mixture, "shares", {"saved": 1, "other": 2}),
+        "n_step": lambda: setattr(buffer, "n_step", 2),
+        "epochs": lambda: buffer.epochs(1, batch_size=4),
+    }
+    waiting = threading.Thread(target=calls["sample" if name == "state" else name], daemon=True)
+    shares = []
+
+    class File:
+        def write(self, data):
+            if waiting.ident is None:
+                waiting.start()
+                time.sleep(0.1)  # so that it most likely waits
+            with pytest.raises(per.Busy, match="the buffer is being saved"):
+                calls[name]()
+            shares.append(mixture.shares)
+            return len(data)
+
+    saving = threading.Thread(target=buffer.save, args=(File(),), daemon=True)
+    saving.start()
+    saving.join(30)
+    assert not saving.is_alive()
+    waiting.join()
+    assert shares[0] == {"saved": 0.5, "other": 0.5}
 
 
 def test_bytes_make_the_same_buffer():
