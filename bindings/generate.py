@@ -208,7 +208,7 @@ def julia_function(function: c_ast.Decl) -> list[str]:
         "",
         f"const {name}_pointer = Ref{{Ptr{{Cvoid}}}}(C_NULL)",
         f"{name}({', '.join(names)}) =",
-        f"    ccall({', '.join([f'{name}_pointer[]', result, type_tuple, *names])})",
+        f"    @gc_safe ccall({', '.join([f'{name}_pointer[]', result, type_tuple, *names])})",
     ]
 
 

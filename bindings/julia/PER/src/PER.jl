@@ -27,6 +27,7 @@ export channel, shared_loader, Mixture
 export wait_to_add, wait_to_sample, stop_limiting!
 export PERError
 
+include("gc_safe.jl")
 include("declarations.jl")
 include("library.jl")
 include("error.jl")

@@ -208,8 +208,10 @@ function sample_options(buffer, options)
     buffer.sequence_steps > 0 || return chosen, 0
     # Always explicit, since the arrays are allocated for this n_step.
     chosen === C_NULL && (chosen = initial(per_sample_options))
-    chosen[].n_step == 0 && set_field!(chosen, :n_step, buffer.n_step)
-    return chosen, max(chosen[].n_step, 1)
+    n_step = buffer.n_step
+    chosen[].n_step == 0 && set_field!(chosen, :n_step, n_step)
+    # The library refuses a larger one.
+    return chosen, clamp(chosen[].n_step, 1, n_step)
 end
 
 """

@@ -105,6 +105,7 @@ struct Writer
 end
 
 function Writer(path::AbstractString, fields = nothing)
+    check_path(path)
     created = Ref(Ptr{per_writer}(C_NULL))
     if fields === nothing
         check(per_writer_attach(path, -1, C_NULL, 0, 0, created))

@@ -4,30 +4,24 @@ mutable struct Stream
     failure::Any  # nothing, or the exception
 end
 
-# Runs action(context), which returns a status, and rethrows an exception of the IO. The task stays on its thread, by
-# which the library recognises calls made from inside the functions below.
+# Runs action(context), which returns a status, and rethrows an exception of the IO.
 function with_stream(action, io)
     stream = Stream(io, nothing)
-    task = current_task()
-    was_sticky = task.sticky
-    task.sticky = true
-    status = try
-        GC.@preserve stream action(pointer_from_objref(stream))
-    finally
-        task.sticky = was_sticky
-    end
+    status = GC.@preserve stream on_this_thread(() -> action(pointer_from_objref(stream)))
     stream.failure === nothing || throw(stream.failure)
     return status
 end
 
-# Exceptions must not pass through C.
+# The result of action(io), or -1 if it throws.
 function passed(action, context)
-    stream = unsafe_pointer_to_objref(context)::Stream
-    try
-        return Int64(action(stream.io))
-    catch error
-        stream.failure = error
-        return Int64(-1)
+    return gc_unsafe() do
+        stream = unsafe_pointer_to_objref(context)::Stream
+        try
+            return Int64(action(stream.io))
+        catch error
+            stream.failure = error
+            return Int64(-1)
+        end
     end
 end
 
@@ -41,9 +35,6 @@ function read_bytes(context::Ptr{Cvoid}, bytes_out::Ptr{Cvoid}, size::Int64)::In
         return length(given)
     end
 end
-
-# C would end the path at a NUL.
-check_path(path) = '\0' in path && invalid("path is $(repr(path)); allowed: paths without a NUL")
 
 """
 A save in the background, returned by [`save`](@ref) with `wait = false`: a thread of the library writes the file.
@@ -202,7 +193,7 @@ julia> length(load(ReplayBuffer, directory))
 ```
 """
 function checkpoint(buffer::ReplayBuffer, directory::AbstractString; timeout = directory_timeout, compression = nothing)
-    '\0' in directory && invalid("directory is $(repr(directory)); allowed: paths without a NUL")
+    check_path(directory, "directory")
     options = save_options(compression)
     written = Ref{Int64}()
     call(buffer.handle) do pointer
@@ -283,7 +274,8 @@ Base.deepcopy_internal(buffer::ReplayBuffer, copies::IdDict) = get!(copies, buff
 end
 
 function Serialization.serialize(serializer::Serialization.AbstractSerializer, buffer::ReplayBuffer)
-    Serialization.serialize_type(serializer, ReplayBuffer)
+    # A buffer that is met again is written once.
+    Serialization.serialize_cycle_header(serializer, buffer) && return nothing
     Serialization.serialize(serializer, bytes_of(buffer))
     Serialization.serialize(serializer, (device = device(buffer), given(buffer.memory)...))
     return nothing
@@ -292,5 +284,7 @@ end
 function Serialization.deserialize(serializer::Serialization.AbstractSerializer, ::Type{ReplayBuffer})
     bytes = Serialization.deserialize(serializer)
     options = Serialization.deserialize(serializer)
-    return load(ReplayBuffer, IOBuffer(bytes); options...)
+    buffer = load(ReplayBuffer, IOBuffer(bytes); options...)
+    Serialization.deserialize_cycle(serializer, buffer)
+    return buffer
 end

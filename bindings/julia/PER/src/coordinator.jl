@@ -116,11 +116,16 @@ mutable struct Coordinator
         filled = set_options!(initial(per_replay_options), options)
         set_field!(filled, :capacity, capacity)
         pointer = Ref(Ptr{per_coordinator}(C_NULL))
-        begins_as = state === nothing ? C_NULL : Ref(state)
+        begins_as = optional_struct(per_coordinator_state, "state", state)
         check(per_coordinator_create(filled, converted(Int64, "n_shards", n_shards), begins_as, pointer))
         return new(Handle(pointer[]), 0)
     end
 end
+
+# A struct as an argument of ccall; NULL for nothing.
+optional_struct(::Type{T}, name, given::T) where {T} = Ref(given)
+optional_struct(::Type{T}, name, ::Nothing) where {T} = Ptr{T}(C_NULL)
+optional_struct(::Type{T}, name, other) where {T} = invalid("$name is a $(typeof(other)); allowed: nothing, $T")
 
 Base.close(coordinator::Coordinator) = close(coordinator.handle)
 Base.isopen(coordinator::Coordinator) = isopen(coordinator.handle)
@@ -145,7 +150,7 @@ Take the summary of a shard, see [`summarize`](@ref PER.summarize). With `nothin
 again.
 """
 function report!(coordinator::Coordinator, s, summary)
-    given = summary === nothing ? Ptr{per_shard_summary}(C_NULL) : Ref(summary)
+    given = optional_struct(per_shard_summary, "summary", summary)
     call(pointer -> per_coordinator_report(pointer, converted(Int64, "shard", s) - 1, given), coordinator.handle)
     return coordinator
 end
@@ -161,7 +166,8 @@ that is gone.
 """
 function agree_on_scale!(coordinator::Coordinator; chooses_anew = false)
     todo, scale, reference = Ref{Int32}(), Ref{Int32}(), Ref{Int64}()
-    call(pointer -> per_coordinator_agree_on_scale(pointer, chooses_anew, todo, scale, reference), coordinator.handle)
+    anew = converted(Bool, "chooses_anew", chooses_anew)
+    call(pointer -> per_coordinator_agree_on_scale(pointer, anew, todo, scale, reference), coordinator.handle)
     return todo[] == Int32(PER_SCALE_AGREED) ? nothing : (todo = todo[], scale = scale[], reference = reference[])
 end
 
@@ -210,8 +216,8 @@ Take the results of [`get_units`](@ref PER.get_units) of the shards for the roun
 the next round, or `nothing` when [`finish!`](@ref PER.finish!) is to be called.
 """
 function submit!(coordinator::Coordinator, ids, masses, first_units = nothing)
-    arrays = convert(Vector{Int64}, ids), convert(Vector{UInt64}, masses)
-    first = first_units === nothing ? C_NULL : convert(Vector{UInt64}, first_units)
+    arrays = numbers(Int64, "ids", ids), numbers(UInt64, "masses", masses)
+    first = first_units === nothing ? C_NULL : numbers(UInt64, "first_units", first_units)
     n = length(arrays[1])
     check_length("masses", arrays[2], n)
     first_units === nothing || check_length("first_units", first, n)
@@ -238,7 +244,7 @@ end
 The shards that ids of the whole belong to, and their ids there; 0 and -1 for id -1.
 """
 function locate(coordinator::Coordinator, ids)
-    given = convert(Vector{Int64}, ids)
+    given = numbers(Int64, "ids", ids)
     shards, shard_ids = similar(given), similar(given)
     call(coordinator.handle) do pointer
         per_coordinator_locate(pointer, length(given), given, shards, shard_ids)
@@ -252,7 +258,7 @@ end
 Convert ids of a shard to ids of the whole; -1 stays -1.
 """
 function whole_ids(coordinator::Coordinator, s, ids)
-    given = convert(Vector{Int64}, ids)
+    given = numbers(Int64, "ids", ids)
     out = similar(given)
     call(coordinator.handle) do pointer
         per_coordinator_get_ids(pointer, converted(Int64, "shard", s) - 1, length(given), given, out)

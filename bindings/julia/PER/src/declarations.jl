@@ -631,427 +631,427 @@ const per_coordinator_state_layout = (size = 80, offsets = (0, 8, 16, 24, 32, 40
 
 const per_abi_version_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_abi_version() =
-    ccall(per_abi_version_pointer[], Int32, ())
+    @gc_safe ccall(per_abi_version_pointer[], Int32, ())
 
 const per_version_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_version() =
-    ccall(per_version_pointer[], Cstring, ())
+    @gc_safe ccall(per_version_pointer[], Cstring, ())
 
 const per_status_name_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_status_name(status) =
-    ccall(per_status_name_pointer[], Cstring, (Int32,), status)
+    @gc_safe ccall(per_status_name_pointer[], Cstring, (Int32,), status)
 
 const per_last_error_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_last_error() =
-    ccall(per_last_error_pointer[], Cstring, ())
+    @gc_safe ccall(per_last_error_pointer[], Cstring, ())
 
 const per_tree_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_tree_options_init(options, struct_size) =
-    ccall(per_tree_options_init_pointer[], per_status, (Ptr{per_tree_options}, UInt64), options, struct_size)
+    @gc_safe ccall(per_tree_options_init_pointer[], per_status, (Ptr{per_tree_options}, UInt64), options, struct_size)
 
 const per_tree_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_tree_create(options, tree_out) =
-    ccall(per_tree_create_pointer[], per_status, (Ptr{per_tree_options}, Ptr{Ptr{per_tree}}), options, tree_out)
+    @gc_safe ccall(per_tree_create_pointer[], per_status, (Ptr{per_tree_options}, Ptr{Ptr{per_tree}}), options, tree_out)
 
 const per_tree_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_tree_free(tree) =
-    ccall(per_tree_free_pointer[], Cvoid, (Ptr{per_tree},), tree)
+    @gc_safe ccall(per_tree_free_pointer[], Cvoid, (Ptr{per_tree},), tree)
 
 const per_update_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_update(tree, count, indices, priorities, stream) =
-    ccall(per_update_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), tree, count, indices, priorities, stream)
+    @gc_safe ccall(per_update_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), tree, count, indices, priorities, stream)
 
 const per_sample_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_sample(tree, batch_size, scheme, beta, indices_out, priorities_out, weights_out, stream) =
-    ccall(per_sample_pointer[], per_status, (Ptr{per_tree}, Int64, Int32, Float32, Ptr{Int64}, Ptr{Float32}, Ptr{Float32}, Ptr{Cvoid}), tree, batch_size, scheme, beta, indices_out, priorities_out, weights_out, stream)
+    @gc_safe ccall(per_sample_pointer[], per_status, (Ptr{per_tree}, Int64, Int32, Float32, Ptr{Int64}, Ptr{Float32}, Ptr{Float32}, Ptr{Cvoid}), tree, batch_size, scheme, beta, indices_out, priorities_out, weights_out, stream)
 
 const per_tree_find_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_tree_find(tree, count, prefix_sums, indices_out, stream) =
-    ccall(per_tree_find_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{Float64}, Ptr{Int64}, Ptr{Cvoid}), tree, count, prefix_sums, indices_out, stream)
+    @gc_safe ccall(per_tree_find_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{Float64}, Ptr{Int64}, Ptr{Cvoid}), tree, count, prefix_sums, indices_out, stream)
 
 const per_tree_find_mass_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_tree_find_mass(tree, count, units, indices_out, stream) =
-    ccall(per_tree_find_mass_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{UInt64}, Ptr{Int64}, Ptr{Cvoid}), tree, count, units, indices_out, stream)
+    @gc_safe ccall(per_tree_find_mass_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{UInt64}, Ptr{Int64}, Ptr{Cvoid}), tree, count, units, indices_out, stream)
 
 const per_tree_get_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_tree_get_priorities(tree, count, indices, priorities_out, stream) =
-    ccall(per_tree_get_priorities_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), tree, count, indices, priorities_out, stream)
+    @gc_safe ccall(per_tree_get_priorities_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), tree, count, indices, priorities_out, stream)
 
 const per_tree_describe_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_tree_describe(tree, description_out, struct_size) =
-    ccall(per_tree_describe_pointer[], per_status, (Ptr{per_tree}, Ptr{per_tree_description}, UInt64), tree, description_out, struct_size)
+    @gc_safe ccall(per_tree_describe_pointer[], per_status, (Ptr{per_tree}, Ptr{per_tree_description}, UInt64), tree, description_out, struct_size)
 
 const per_tree_reset_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_tree_reset(tree, stream) =
-    ccall(per_tree_reset_pointer[], per_status, (Ptr{per_tree}, Ptr{Cvoid}), tree, stream)
+    @gc_safe ccall(per_tree_reset_pointer[], per_status, (Ptr{per_tree}, Ptr{Cvoid}), tree, stream)
 
 const per_tree_synchronize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_tree_synchronize(tree, stream) =
-    ccall(per_tree_synchronize_pointer[], per_status, (Ptr{per_tree}, Ptr{Cvoid}), tree, stream)
+    @gc_safe ccall(per_tree_synchronize_pointer[], per_status, (Ptr{per_tree}, Ptr{Cvoid}), tree, stream)
 
 const per_hindsight_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_hindsight_options_init(options, struct_size) =
-    ccall(per_hindsight_options_init_pointer[], per_status, (Ptr{per_hindsight_options}, UInt64), options, struct_size)
+    @gc_safe ccall(per_hindsight_options_init_pointer[], per_status, (Ptr{per_hindsight_options}, UInt64), options, struct_size)
 
 const per_field_check_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_field_check(field, field_size) =
-    ccall(per_field_check_pointer[], per_status, (Ptr{per_field}, Int64), field, field_size)
+    @gc_safe ccall(per_field_check_pointer[], per_status, (Ptr{per_field}, Int64), field, field_size)
 
 const per_replay_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_options_init(options, struct_size) =
-    ccall(per_replay_options_init_pointer[], per_status, (Ptr{per_replay_options}, UInt64), options, struct_size)
+    @gc_safe ccall(per_replay_options_init_pointer[], per_status, (Ptr{per_replay_options}, UInt64), options, struct_size)
 
 const per_replay_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_create(options, replay_out) =
-    ccall(per_replay_create_pointer[], per_status, (Ptr{per_replay_options}, Ptr{Ptr{per_replay}}), options, replay_out)
+    @gc_safe ccall(per_replay_create_pointer[], per_status, (Ptr{per_replay_options}, Ptr{Ptr{per_replay}}), options, replay_out)
 
 const per_replay_compute_capacity_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_compute_capacity(options, transitions, episode_length, capacity_out) =
-    ccall(per_replay_compute_capacity_pointer[], per_status, (Ptr{per_replay_options}, Int64, Int64, Ptr{Int64}), options, transitions, episode_length, capacity_out)
+    @gc_safe ccall(per_replay_compute_capacity_pointer[], per_status, (Ptr{per_replay_options}, Int64, Int64, Ptr{Int64}), options, transitions, episode_length, capacity_out)
 
 const per_replay_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_free(replay) =
-    ccall(per_replay_free_pointer[], Cvoid, (Ptr{per_replay},), replay)
+    @gc_safe ccall(per_replay_free_pointer[], Cvoid, (Ptr{per_replay},), replay)
 
 const per_replay_describe_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_describe(replay, options_out) =
-    ccall(per_replay_describe_pointer[], per_status, (Ptr{per_replay}, Ptr{per_replay_options}), replay, options_out)
+    @gc_safe ccall(per_replay_describe_pointer[], per_status, (Ptr{per_replay}, Ptr{per_replay_options}), replay, options_out)
 
 const per_steps_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_steps_init(steps, struct_size) =
-    ccall(per_steps_init_pointer[], per_status, (Ptr{per_steps}, UInt64), steps, struct_size)
+    @gc_safe ccall(per_steps_init_pointer[], per_status, (Ptr{per_steps}, UInt64), steps, struct_size)
 
 const per_replay_add_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_add(replay, steps, ids_out, stream) =
-    ccall(per_replay_add_pointer[], per_status, (Ptr{per_replay}, Ptr{per_steps}, Ptr{Int64}, Ptr{Cvoid}), replay, steps, ids_out, stream)
+    @gc_safe ccall(per_replay_add_pointer[], per_status, (Ptr{per_replay}, Ptr{per_steps}, Ptr{Int64}, Ptr{Cvoid}), replay, steps, ids_out, stream)
 
 const per_replay_cut_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_cut(replay, count, env_ids, stream) =
-    ccall(per_replay_cut_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Cvoid}), replay, count, env_ids, stream)
+    @gc_safe ccall(per_replay_cut_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Cvoid}), replay, count, env_ids, stream)
 
 const per_sample_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_sample_options_init(options, struct_size) =
-    ccall(per_sample_options_init_pointer[], per_status, (Ptr{per_sample_options}, UInt64), options, struct_size)
+    @gc_safe ccall(per_sample_options_init_pointer[], per_status, (Ptr{per_sample_options}, UInt64), options, struct_size)
 
 const per_batch_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_batch_init(batch, struct_size) =
-    ccall(per_batch_init_pointer[], per_status, (Ptr{per_batch}, UInt64), batch, struct_size)
+    @gc_safe ccall(per_batch_init_pointer[], per_status, (Ptr{per_batch}, UInt64), batch, struct_size)
 
 const per_replay_sample_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_sample(replay, options, batch_size, batch, stream) =
-    ccall(per_replay_sample_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Int64, Ptr{per_batch}, Ptr{Cvoid}), replay, options, batch_size, batch, stream)
+    @gc_safe ccall(per_replay_sample_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Int64, Ptr{per_batch}, Ptr{Cvoid}), replay, options, batch_size, batch, stream)
 
 const per_priorities_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_priorities_init(priorities, struct_size) =
-    ccall(per_priorities_init_pointer[], per_status, (Ptr{per_priorities}, UInt64), priorities, struct_size)
+    @gc_safe ccall(per_priorities_init_pointer[], per_status, (Ptr{per_priorities}, UInt64), priorities, struct_size)
 
 const per_replay_update_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_update_priorities(replay, priorities, stream) =
-    ccall(per_replay_update_priorities_pointer[], per_status, (Ptr{per_replay}, Ptr{per_priorities}, Ptr{Cvoid}), replay, priorities, stream)
+    @gc_safe ccall(per_replay_update_priorities_pointer[], per_status, (Ptr{per_replay}, Ptr{per_priorities}, Ptr{Cvoid}), replay, priorities, stream)
 
 const per_replay_get_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_get_priorities(replay, count, ids, priorities_out, stream) =
-    ccall(per_replay_get_priorities_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, count, ids, priorities_out, stream)
+    @gc_safe ccall(per_replay_get_priorities_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, count, ids, priorities_out, stream)
 
 const per_replay_get_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_get(replay, count, ids, batch, stream) =
-    ccall(per_replay_get_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{Cvoid}), replay, count, ids, batch, stream)
+    @gc_safe ccall(per_replay_get_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{Cvoid}), replay, count, ids, batch, stream)
 
 const per_replay_get_windows_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_get_windows(replay, options, on_invalid, count, ids, batch, stream) =
-    ccall(per_replay_get_windows_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Int32, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{Cvoid}), replay, options, on_invalid, count, ids, batch, stream)
+    @gc_safe ccall(per_replay_get_windows_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Int32, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{Cvoid}), replay, options, on_invalid, count, ids, batch, stream)
 
 const per_replay_set_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_set(replay, count, ids, fields, stream) =
-    ccall(per_replay_set_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{per_array}, Ptr{Cvoid}), replay, count, ids, fields, stream)
+    @gc_safe ccall(per_replay_set_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{per_array}, Ptr{Cvoid}), replay, count, ids, fields, stream)
 
 const per_replay_clear_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_clear(replay, stream) =
-    ccall(per_replay_clear_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}), replay, stream)
+    @gc_safe ccall(per_replay_clear_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}), replay, stream)
 
 const per_replay_settings_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_settings_init(settings, struct_size) =
-    ccall(per_replay_settings_init_pointer[], per_status, (Ptr{per_replay_settings}, UInt64), settings, struct_size)
+    @gc_safe ccall(per_replay_settings_init_pointer[], per_status, (Ptr{per_replay_settings}, UInt64), settings, struct_size)
 
 const per_replay_change_settings_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_change_settings(replay, settings, stream) =
-    ccall(per_replay_change_settings_pointer[], per_status, (Ptr{per_replay}, Ptr{per_replay_settings}, Ptr{Cvoid}), replay, settings, stream)
+    @gc_safe ccall(per_replay_change_settings_pointer[], per_status, (Ptr{per_replay}, Ptr{per_replay_settings}, Ptr{Cvoid}), replay, settings, stream)
 
 const per_replay_wait_to_add_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_wait_to_add(replay, count, timeout_ms) =
-    ccall(per_replay_wait_to_add_pointer[], per_status, (Ptr{per_replay}, Int64, Int64), replay, count, timeout_ms)
+    @gc_safe ccall(per_replay_wait_to_add_pointer[], per_status, (Ptr{per_replay}, Int64, Int64), replay, count, timeout_ms)
 
 const per_replay_wait_to_sample_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_wait_to_sample(replay, batch_size, timeout_ms) =
-    ccall(per_replay_wait_to_sample_pointer[], per_status, (Ptr{per_replay}, Int64, Int64), replay, batch_size, timeout_ms)
+    @gc_safe ccall(per_replay_wait_to_sample_pointer[], per_status, (Ptr{per_replay}, Int64, Int64), replay, batch_size, timeout_ms)
 
 const per_replay_stop_limiting_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_stop_limiting(replay) =
-    ccall(per_replay_stop_limiting_pointer[], per_status, (Ptr{per_replay},), replay)
+    @gc_safe ccall(per_replay_stop_limiting_pointer[], per_status, (Ptr{per_replay},), replay)
 
 const per_replay_get_live_ids_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_get_live_ids(replay, capacity, ids_out, count_out) =
-    ccall(per_replay_get_live_ids_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Int64}), replay, capacity, ids_out, count_out)
+    @gc_safe ccall(per_replay_get_live_ids_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Int64}), replay, capacity, ids_out, count_out)
 
 const per_replay_get_statistics_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_get_statistics(replay, statistics_out, struct_size) =
-    ccall(per_replay_get_statistics_pointer[], per_status, (Ptr{per_replay}, Ptr{per_replay_statistics}, UInt64), replay, statistics_out, struct_size)
+    @gc_safe ccall(per_replay_get_statistics_pointer[], per_status, (Ptr{per_replay}, Ptr{per_replay_statistics}, UInt64), replay, statistics_out, struct_size)
 
 const per_replay_synchronize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_synchronize(replay, stream) =
-    ccall(per_replay_synchronize_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}), replay, stream)
+    @gc_safe ccall(per_replay_synchronize_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}), replay, stream)
 
 const per_save_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_save_options_init(options, struct_size) =
-    ccall(per_save_options_init_pointer[], per_status, (Ptr{per_save_options}, UInt64), options, struct_size)
+    @gc_safe ccall(per_save_options_init_pointer[], per_status, (Ptr{per_save_options}, UInt64), options, struct_size)
 
 const per_replay_save_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_save(replay, path, options) =
-    ccall(per_replay_save_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{per_save_options}), replay, path, options)
+    @gc_safe ccall(per_replay_save_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{per_save_options}), replay, path, options)
 
 const per_replay_checkpoint_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_checkpoint(replay, directory, options, bytes_written_out) =
-    ccall(per_replay_checkpoint_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{per_save_options}, Ptr{Int64}), replay, directory, options, bytes_written_out)
+    @gc_safe ccall(per_replay_checkpoint_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{per_save_options}, Ptr{Int64}), replay, directory, options, bytes_written_out)
 
 const per_replay_save_start_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_save_start(replay, path, options, save_out) =
-    ccall(per_replay_save_start_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{per_save_options}, Ptr{Ptr{per_save}}), replay, path, options, save_out)
+    @gc_safe ccall(per_replay_save_start_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{per_save_options}, Ptr{Ptr{per_save}}), replay, path, options, save_out)
 
 const per_save_wait_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_save_wait(save, timeout_ms, written_out, total_out) =
-    ccall(per_save_wait_pointer[], per_status, (Ptr{per_save}, Int64, Ptr{Int64}, Ptr{Int64}), save, timeout_ms, written_out, total_out)
+    @gc_safe ccall(per_save_wait_pointer[], per_status, (Ptr{per_save}, Int64, Ptr{Int64}, Ptr{Int64}), save, timeout_ms, written_out, total_out)
 
 const per_save_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_save_free(save) =
-    ccall(per_save_free_pointer[], Cvoid, (Ptr{per_save},), save)
+    @gc_safe ccall(per_save_free_pointer[], Cvoid, (Ptr{per_save},), save)
 
 const per_load_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_load_options_init(options, struct_size) =
-    ccall(per_load_options_init_pointer[], per_status, (Ptr{per_load_options}, UInt64), options, struct_size)
+    @gc_safe ccall(per_load_options_init_pointer[], per_status, (Ptr{per_load_options}, UInt64), options, struct_size)
 
 const per_replay_load_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_load(path, options, replay_out) =
-    ccall(per_replay_load_pointer[], per_status, (Cstring, Ptr{per_load_options}, Ptr{Ptr{per_replay}}), path, options, replay_out)
+    @gc_safe ccall(per_replay_load_pointer[], per_status, (Cstring, Ptr{per_load_options}, Ptr{Ptr{per_replay}}), path, options, replay_out)
 
 const per_epochs_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_epochs_create(replay, n_epochs, batch_size, drop_last, stream, epochs_out) =
-    ccall(per_epochs_create_pointer[], per_status, (Ptr{per_replay}, Int64, Int64, Int32, Ptr{Cvoid}, Ptr{Ptr{per_epochs}}), replay, n_epochs, batch_size, drop_last, stream, epochs_out)
+    @gc_safe ccall(per_epochs_create_pointer[], per_status, (Ptr{per_replay}, Int64, Int64, Int32, Ptr{Cvoid}, Ptr{Ptr{per_epochs}}), replay, n_epochs, batch_size, drop_last, stream, epochs_out)
 
 const per_epochs_next_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_epochs_next(epochs, batch, count_out, stream) =
-    ccall(per_epochs_next_pointer[], per_status, (Ptr{per_epochs}, Ptr{per_batch}, Ptr{Int64}, Ptr{Cvoid}), epochs, batch, count_out, stream)
+    @gc_safe ccall(per_epochs_next_pointer[], per_status, (Ptr{per_epochs}, Ptr{per_batch}, Ptr{Int64}, Ptr{Cvoid}), epochs, batch, count_out, stream)
 
 const per_epochs_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_epochs_free(epochs) =
-    ccall(per_epochs_free_pointer[], Cvoid, (Ptr{per_epochs},), epochs)
+    @gc_safe ccall(per_epochs_free_pointer[], Cvoid, (Ptr{per_epochs},), epochs)
 
 const per_replay_get_bootstraps_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_get_bootstraps(replay, capacity, batch, count_out, stream) =
-    ccall(per_replay_get_bootstraps_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{per_batch}, Ptr{Int64}, Ptr{Cvoid}), replay, capacity, batch, count_out, stream)
+    @gc_safe ccall(per_replay_get_bootstraps_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{per_batch}, Ptr{Int64}, Ptr{Cvoid}), replay, capacity, batch, count_out, stream)
 
 const per_replay_compute_advantages_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_compute_advantages(replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream) =
-    ccall(per_replay_compute_advantages_pointer[], per_status, (Ptr{per_replay}, Int32, Int32, Int32, Float64, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream)
+    @gc_safe ccall(per_replay_compute_advantages_pointer[], per_status, (Ptr{per_replay}, Int32, Int32, Int32, Float64, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream)
 
 const per_mixture_sample_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_mixture_sample(sources, n_sources, options, batch_size, batch, sources_out, stream) =
-    ccall(per_mixture_sample_pointer[], per_status, (Ptr{per_source}, Int64, Ptr{per_sample_options}, Int64, Ptr{per_batch}, Ptr{Int32}, Ptr{Cvoid}), sources, n_sources, options, batch_size, batch, sources_out, stream)
+    @gc_safe ccall(per_mixture_sample_pointer[], per_status, (Ptr{per_source}, Int64, Ptr{per_sample_options}, Int64, Ptr{per_batch}, Ptr{Int32}, Ptr{Cvoid}), sources, n_sources, options, batch_size, batch, sources_out, stream)
 
 const per_mixture_update_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_mixture_update_priorities(sources, n_sources, priorities, source_of, stream) =
-    ccall(per_mixture_update_priorities_pointer[], per_status, (Ptr{per_source}, Int64, Ptr{per_priorities}, Ptr{Int32}, Ptr{Cvoid}), sources, n_sources, priorities, source_of, stream)
+    @gc_safe ccall(per_mixture_update_priorities_pointer[], per_status, (Ptr{per_source}, Int64, Ptr{per_priorities}, Ptr{Int32}, Ptr{Cvoid}), sources, n_sources, priorities, source_of, stream)
 
 const per_loader_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_loader_options_init(options, struct_size) =
-    ccall(per_loader_options_init_pointer[], per_status, (Ptr{per_loader_options}, UInt64), options, struct_size)
+    @gc_safe ccall(per_loader_options_init_pointer[], per_status, (Ptr{per_loader_options}, UInt64), options, struct_size)
 
 const per_loader_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_loader_create(replay, options, loader_out) =
-    ccall(per_loader_create_pointer[], per_status, (Ptr{per_replay}, Ptr{per_loader_options}, Ptr{Ptr{per_loader}}), replay, options, loader_out)
+    @gc_safe ccall(per_loader_create_pointer[], per_status, (Ptr{per_replay}, Ptr{per_loader_options}, Ptr{Ptr{per_loader}}), replay, options, loader_out)
 
 const per_loader_next_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_loader_next(loader, timeout_ms, batch_out, slot_out, stream) =
-    ccall(per_loader_next_pointer[], per_status, (Ptr{per_loader}, Int64, Ptr{per_batch}, Ptr{Int64}, Ptr{Cvoid}), loader, timeout_ms, batch_out, slot_out, stream)
+    @gc_safe ccall(per_loader_next_pointer[], per_status, (Ptr{per_loader}, Int64, Ptr{per_batch}, Ptr{Int64}, Ptr{Cvoid}), loader, timeout_ms, batch_out, slot_out, stream)
 
 const per_loader_release_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_loader_release(loader, slot, stream) =
-    ccall(per_loader_release_pointer[], per_status, (Ptr{per_loader}, Int64, Ptr{Cvoid}), loader, slot, stream)
+    @gc_safe ccall(per_loader_release_pointer[], per_status, (Ptr{per_loader}, Int64, Ptr{Cvoid}), loader, slot, stream)
 
 const per_loader_stop_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_loader_stop(loader) =
-    ccall(per_loader_stop_pointer[], per_status, (Ptr{per_loader},), loader)
+    @gc_safe ccall(per_loader_stop_pointer[], per_status, (Ptr{per_loader},), loader)
 
 const per_loader_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_loader_free(loader) =
-    ccall(per_loader_free_pointer[], Cvoid, (Ptr{per_loader},), loader)
+    @gc_safe ccall(per_loader_free_pointer[], Cvoid, (Ptr{per_loader},), loader)
 
 const per_channel_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_options_init(options, struct_size) =
-    ccall(per_channel_options_init_pointer[], per_status, (Ptr{per_channel_options}, UInt64), options, struct_size)
+    @gc_safe ccall(per_channel_options_init_pointer[], per_status, (Ptr{per_channel_options}, UInt64), options, struct_size)
 
 const per_channel_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_create(replay, options, channel_out) =
-    ccall(per_channel_create_pointer[], per_status, (Ptr{per_replay}, Ptr{per_channel_options}, Ptr{Ptr{per_channel}}), replay, options, channel_out)
+    @gc_safe ccall(per_channel_create_pointer[], per_status, (Ptr{per_replay}, Ptr{per_channel_options}, Ptr{Ptr{per_channel}}), replay, options, channel_out)
 
 const per_channel_get_address_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_get_address(channel, path_out, descriptor_out) =
-    ccall(per_channel_get_address_pointer[], per_status, (Ptr{per_channel}, Ptr{Ptr{UInt8}}, Ptr{Int32}), channel, path_out, descriptor_out)
+    @gc_safe ccall(per_channel_get_address_pointer[], per_status, (Ptr{per_channel}, Ptr{Ptr{UInt8}}, Ptr{Int32}), channel, path_out, descriptor_out)
 
 const per_channel_flush_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_flush(channel, timeout_ms) =
-    ccall(per_channel_flush_pointer[], per_status, (Ptr{per_channel}, Int64), channel, timeout_ms)
+    @gc_safe ccall(per_channel_flush_pointer[], per_status, (Ptr{per_channel}, Int64), channel, timeout_ms)
 
 const per_channel_move_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_move(channel, max_steps, steps_out) =
-    ccall(per_channel_move_pointer[], per_status, (Ptr{per_channel}, Int64, Ptr{Int64}), channel, max_steps, steps_out)
+    @gc_safe ccall(per_channel_move_pointer[], per_status, (Ptr{per_channel}, Int64, Ptr{Int64}), channel, max_steps, steps_out)
 
 const per_channel_get_statistics_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_get_statistics(channel, statistics_out, struct_size) =
-    ccall(per_channel_get_statistics_pointer[], per_status, (Ptr{per_channel}, Ptr{per_channel_statistics}, UInt64), channel, statistics_out, struct_size)
+    @gc_safe ccall(per_channel_get_statistics_pointer[], per_status, (Ptr{per_channel}, Ptr{per_channel_statistics}, UInt64), channel, statistics_out, struct_size)
 
 const per_channel_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_free(channel) =
-    ccall(per_channel_free_pointer[], Cvoid, (Ptr{per_channel},), channel)
+    @gc_safe ccall(per_channel_free_pointer[], Cvoid, (Ptr{per_channel},), channel)
 
 const per_writer_attach_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_writer_attach(path, descriptor, fields, n_fields, field_size, writer_out) =
-    ccall(per_writer_attach_pointer[], per_status, (Cstring, Int32, Ptr{per_field}, Int64, Int64, Ptr{Ptr{per_writer}}), path, descriptor, fields, n_fields, field_size, writer_out)
+    @gc_safe ccall(per_writer_attach_pointer[], per_status, (Cstring, Int32, Ptr{per_field}, Int64, Int64, Ptr{Ptr{per_writer}}), path, descriptor, fields, n_fields, field_size, writer_out)
 
 const per_writer_describe_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_writer_describe(writer, options_out) =
-    ccall(per_writer_describe_pointer[], per_status, (Ptr{per_writer}, Ptr{per_replay_options}), writer, options_out)
+    @gc_safe ccall(per_writer_describe_pointer[], per_status, (Ptr{per_writer}, Ptr{per_replay_options}), writer, options_out)
 
 const per_writer_add_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_writer_add(writer, steps, timeout_ms) =
-    ccall(per_writer_add_pointer[], per_status, (Ptr{per_writer}, Ptr{per_steps}, Int64), writer, steps, timeout_ms)
+    @gc_safe ccall(per_writer_add_pointer[], per_status, (Ptr{per_writer}, Ptr{per_steps}, Int64), writer, steps, timeout_ms)
 
 const per_writer_cut_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_writer_cut(writer, count, env_ids, timeout_ms) =
-    ccall(per_writer_cut_pointer[], per_status, (Ptr{per_writer}, Int64, Ptr{Int64}, Int64), writer, count, env_ids, timeout_ms)
+    @gc_safe ccall(per_writer_cut_pointer[], per_status, (Ptr{per_writer}, Int64, Ptr{Int64}, Int64), writer, count, env_ids, timeout_ms)
 
 const per_writer_flush_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_writer_flush(writer, timeout_ms) =
-    ccall(per_writer_flush_pointer[], per_status, (Ptr{per_writer}, Int64), writer, timeout_ms)
+    @gc_safe ccall(per_writer_flush_pointer[], per_status, (Ptr{per_writer}, Int64), writer, timeout_ms)
 
 const per_writer_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_writer_free(writer) =
-    ccall(per_writer_free_pointer[], Cvoid, (Ptr{per_writer},), writer)
+    @gc_safe ccall(per_writer_free_pointer[], Cvoid, (Ptr{per_writer},), writer)
 
 const per_shared_loader_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_shared_loader_options_init(options, struct_size) =
-    ccall(per_shared_loader_options_init_pointer[], per_status, (Ptr{per_shared_loader_options}, UInt64), options, struct_size)
+    @gc_safe ccall(per_shared_loader_options_init_pointer[], per_status, (Ptr{per_shared_loader_options}, UInt64), options, struct_size)
 
 const per_shared_loader_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_shared_loader_create(replay, options, loader_out) =
-    ccall(per_shared_loader_create_pointer[], per_status, (Ptr{per_replay}, Ptr{per_shared_loader_options}, Ptr{Ptr{per_shared_loader}}), replay, options, loader_out)
+    @gc_safe ccall(per_shared_loader_create_pointer[], per_status, (Ptr{per_replay}, Ptr{per_shared_loader_options}, Ptr{Ptr{per_shared_loader}}), replay, options, loader_out)
 
 const per_shared_loader_get_address_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_shared_loader_get_address(loader, path_out, descriptor_out) =
-    ccall(per_shared_loader_get_address_pointer[], per_status, (Ptr{per_shared_loader}, Ptr{Ptr{UInt8}}, Ptr{Int32}), loader, path_out, descriptor_out)
+    @gc_safe ccall(per_shared_loader_get_address_pointer[], per_status, (Ptr{per_shared_loader}, Ptr{Ptr{UInt8}}, Ptr{Int32}), loader, path_out, descriptor_out)
 
 const per_shared_loader_get_statistics_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_shared_loader_get_statistics(loader, statistics_out, struct_size) =
-    ccall(per_shared_loader_get_statistics_pointer[], per_status, (Ptr{per_shared_loader}, Ptr{per_shared_loader_statistics}, UInt64), loader, statistics_out, struct_size)
+    @gc_safe ccall(per_shared_loader_get_statistics_pointer[], per_status, (Ptr{per_shared_loader}, Ptr{per_shared_loader_statistics}, UInt64), loader, statistics_out, struct_size)
 
 const per_shared_loader_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_shared_loader_free(loader) =
-    ccall(per_shared_loader_free_pointer[], Cvoid, (Ptr{per_shared_loader},), loader)
+    @gc_safe ccall(per_shared_loader_free_pointer[], Cvoid, (Ptr{per_shared_loader},), loader)
 
 const per_reader_attach_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_reader_attach(path, descriptor, reader_out) =
-    ccall(per_reader_attach_pointer[], per_status, (Cstring, Int32, Ptr{Ptr{per_reader}}), path, descriptor, reader_out)
+    @gc_safe ccall(per_reader_attach_pointer[], per_status, (Cstring, Int32, Ptr{Ptr{per_reader}}), path, descriptor, reader_out)
 
 const per_reader_describe_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_reader_describe(reader, options_out, batch_size_out) =
-    ccall(per_reader_describe_pointer[], per_status, (Ptr{per_reader}, Ptr{per_replay_options}, Ptr{Int64}), reader, options_out, batch_size_out)
+    @gc_safe ccall(per_reader_describe_pointer[], per_status, (Ptr{per_reader}, Ptr{per_replay_options}, Ptr{Int64}), reader, options_out, batch_size_out)
 
 const per_reader_next_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_reader_next(reader, timeout_ms, batch_out, slot_out) =
-    ccall(per_reader_next_pointer[], per_status, (Ptr{per_reader}, Int64, Ptr{per_batch}, Ptr{Int64}), reader, timeout_ms, batch_out, slot_out)
+    @gc_safe ccall(per_reader_next_pointer[], per_status, (Ptr{per_reader}, Int64, Ptr{per_batch}, Ptr{Int64}), reader, timeout_ms, batch_out, slot_out)
 
 const per_reader_release_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_reader_release(reader, slot) =
-    ccall(per_reader_release_pointer[], per_status, (Ptr{per_reader}, Int64), reader, slot)
+    @gc_safe ccall(per_reader_release_pointer[], per_status, (Ptr{per_reader}, Int64), reader, slot)
 
 const per_reader_update_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_reader_update_priorities(reader, priorities, timeout_ms) =
-    ccall(per_reader_update_priorities_pointer[], per_status, (Ptr{per_reader}, Ptr{per_priorities}, Int64), reader, priorities, timeout_ms)
+    @gc_safe ccall(per_reader_update_priorities_pointer[], per_status, (Ptr{per_reader}, Ptr{per_priorities}, Int64), reader, priorities, timeout_ms)
 
 const per_reader_flush_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_reader_flush(reader, timeout_ms) =
-    ccall(per_reader_flush_pointer[], per_status, (Ptr{per_reader}, Int64), reader, timeout_ms)
+    @gc_safe ccall(per_reader_flush_pointer[], per_status, (Ptr{per_reader}, Int64), reader, timeout_ms)
 
 const per_reader_stop_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_reader_stop(reader) =
-    ccall(per_reader_stop_pointer[], per_status, (Ptr{per_reader},), reader)
+    @gc_safe ccall(per_reader_stop_pointer[], per_status, (Ptr{per_reader},), reader)
 
 const per_reader_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_reader_free(reader) =
-    ccall(per_reader_free_pointer[], Cvoid, (Ptr{per_reader},), reader)
+    @gc_safe ccall(per_reader_free_pointer[], Cvoid, (Ptr{per_reader},), reader)
 
 const per_replay_summarize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_summarize(replay, measured_scale, measured_reference, summary_out, struct_size) =
-    ccall(per_replay_summarize_pointer[], per_status, (Ptr{per_replay}, Int32, Int64, Ptr{per_shard_summary}, UInt64), replay, measured_scale, measured_reference, summary_out, struct_size)
+    @gc_safe ccall(per_replay_summarize_pointer[], per_status, (Ptr{per_replay}, Int32, Int64, Ptr{per_shard_summary}, UInt64), replay, measured_scale, measured_reference, summary_out, struct_size)
 
 const per_replay_set_scale_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_set_scale(replay, scale, reference) =
-    ccall(per_replay_set_scale_pointer[], per_status, (Ptr{per_replay}, Int32, Int64), replay, scale, reference)
+    @gc_safe ccall(per_replay_set_scale_pointer[], per_status, (Ptr{per_replay}, Int32, Int64), replay, scale, reference)
 
 const per_replay_raise_max_priority_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_raise_max_priority(replay, priority, stream) =
-    ccall(per_replay_raise_max_priority_pointer[], per_status, (Ptr{per_replay}, Float32, Ptr{Cvoid}), replay, priority, stream)
+    @gc_safe ccall(per_replay_raise_max_priority_pointer[], per_status, (Ptr{per_replay}, Float32, Ptr{Cvoid}), replay, priority, stream)
 
 const per_replay_get_units_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_get_units(replay, options, count, units, batch, masses_out, first_units_out, stream) =
-    ccall(per_replay_get_units_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Cvoid}), replay, options, count, units, batch, masses_out, first_units_out, stream)
+    @gc_safe ccall(per_replay_get_units_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Cvoid}), replay, options, count, units, batch, masses_out, first_units_out, stream)
 
 const per_coordinator_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_create(options, n_shards, state, coordinator_out) =
-    ccall(per_coordinator_create_pointer[], per_status, (Ptr{per_replay_options}, Int64, Ptr{per_coordinator_state}, Ptr{Ptr{per_coordinator}}), options, n_shards, state, coordinator_out)
+    @gc_safe ccall(per_coordinator_create_pointer[], per_status, (Ptr{per_replay_options}, Int64, Ptr{per_coordinator_state}, Ptr{Ptr{per_coordinator}}), options, n_shards, state, coordinator_out)
 
 const per_coordinator_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_free(coordinator) =
-    ccall(per_coordinator_free_pointer[], Cvoid, (Ptr{per_coordinator},), coordinator)
+    @gc_safe ccall(per_coordinator_free_pointer[], Cvoid, (Ptr{per_coordinator},), coordinator)
 
 const per_coordinator_describe_shard_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_describe_shard(coordinator, shard, capacity_out, n_envs_out, first_env_out) =
-    ccall(per_coordinator_describe_shard_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int64}), coordinator, shard, capacity_out, n_envs_out, first_env_out)
+    @gc_safe ccall(per_coordinator_describe_shard_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int64}), coordinator, shard, capacity_out, n_envs_out, first_env_out)
 
 const per_coordinator_report_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_report(coordinator, shard, summary) =
-    ccall(per_coordinator_report_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{per_shard_summary}), coordinator, shard, summary)
+    @gc_safe ccall(per_coordinator_report_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{per_shard_summary}), coordinator, shard, summary)
 
 const per_coordinator_agree_on_scale_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_agree_on_scale(coordinator, chooses_anew, todo_out, scale_out, reference_out) =
-    ccall(per_coordinator_agree_on_scale_pointer[], per_status, (Ptr{per_coordinator}, Int32, Ptr{Int32}, Ptr{Int32}, Ptr{Int64}), coordinator, chooses_anew, todo_out, scale_out, reference_out)
+    @gc_safe ccall(per_coordinator_agree_on_scale_pointer[], per_status, (Ptr{per_coordinator}, Int32, Ptr{Int32}, Ptr{Int32}, Ptr{Int64}), coordinator, chooses_anew, todo_out, scale_out, reference_out)
 
 const per_coordinator_draw_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_draw(coordinator, options, batch_size, count_out) =
-    ccall(per_coordinator_draw_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_sample_options}, Int64, Ptr{Int64}), coordinator, options, batch_size, count_out)
+    @gc_safe ccall(per_coordinator_draw_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_sample_options}, Int64, Ptr{Int64}), coordinator, options, batch_size, count_out)
 
 const per_coordinator_get_units_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_get_units(coordinator, count, shards_out, units_out) =
-    ccall(per_coordinator_get_units_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, count, shards_out, units_out)
+    @gc_safe ccall(per_coordinator_get_units_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, count, shards_out, units_out)
 
 const per_coordinator_submit_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_submit(coordinator, count, ids, masses, first_units, count_out) =
-    ccall(per_coordinator_submit_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Int64}), coordinator, count, ids, masses, first_units, count_out)
+    @gc_safe ccall(per_coordinator_submit_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Int64}), coordinator, count, ids, masses, first_units, count_out)
 
 const per_coordinator_finish_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_finish(coordinator, batch_size, ids_out, weights_out, probabilities_out) =
-    ccall(per_coordinator_finish_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Float32}), coordinator, batch_size, ids_out, weights_out, probabilities_out)
+    @gc_safe ccall(per_coordinator_finish_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Float32}), coordinator, batch_size, ids_out, weights_out, probabilities_out)
 
 const per_coordinator_locate_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_locate(coordinator, count, ids, shards_out, shard_ids_out) =
-    ccall(per_coordinator_locate_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int64}), coordinator, count, ids, shards_out, shard_ids_out)
+    @gc_safe ccall(per_coordinator_locate_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int64}), coordinator, count, ids, shards_out, shard_ids_out)
 
 const per_coordinator_get_ids_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_get_ids(coordinator, shard, count, shard_ids, ids_out) =
-    ccall(per_coordinator_get_ids_pointer[], per_status, (Ptr{per_coordinator}, Int64, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, shard, count, shard_ids, ids_out)
+    @gc_safe ccall(per_coordinator_get_ids_pointer[], per_status, (Ptr{per_coordinator}, Int64, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, shard, count, shard_ids, ids_out)
 
 const per_coordinator_get_state_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_get_state(coordinator, state_out, struct_size) =
-    ccall(per_coordinator_get_state_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_coordinator_state}, UInt64), coordinator, state_out, struct_size)
+    @gc_safe ccall(per_coordinator_get_state_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_coordinator_state}, UInt64), coordinator, state_out, struct_size)
 
 # What per.h says of the fields of per_replay_statistics.
 const per_replay_statistics_docs = raw"""

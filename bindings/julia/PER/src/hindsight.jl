@@ -55,16 +55,18 @@ mutable struct RewardCall
     failure::Any  # nothing, or the exception
 end
 
-# Exceptions must not pass through C.
+# The function that C calls: answer!(), and 0, or 1 if it throws.
 function answer(context::Ptr{Cvoid}, count::Int64, achieved::Ptr{Cvoid}, goals::Ptr{Cvoid}, rewards_out::Ptr{Float32},
                 terminated_out::Ptr{UInt8})::Int32
-    call = unsafe_pointer_to_objref(context)::RewardCall
-    try
-        answer!(call, count, achieved, goals, rewards_out, terminated_out)
-        return Int32(0)
-    catch error
-        call.failure = error
-        return Int32(1)
+    return gc_unsafe() do
+        call = unsafe_pointer_to_objref(context)::RewardCall
+        try
+            answer!(call, count, achieved, goals, rewards_out, terminated_out)
+            return Int32(0)
+        catch error
+            call.failure = error
+            return Int32(1)
+        end
     end
 end
 
@@ -102,7 +104,7 @@ function call_with_hindsight(action, buffer, hindsight::Hindsight, chosen)
         GC.@preserve reward_call options begin
             set_field!(options, :context, pointer_from_objref(reward_call))
             set_field!(given, :hindsight, Base.unsafe_convert(Ptr{per_hindsight_options}, options))
-            status = action(pointer, given)
+            status = on_this_thread(() -> action(pointer, given))
         end
         reward_call.failure === nothing && return status
         throw(reward_call.failure)

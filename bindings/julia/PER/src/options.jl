@@ -147,11 +147,14 @@ function set_options!(options::Base.RefValue{T}, given) where {T}
     return options
 end
 
+# C would end the path at a NUL.
+check_path(path, name = "path") = '\0' in path && invalid("$name is $(repr(path)); allowed: paths without a NUL")
+
 # Runs action() while the options name the storage directory, if any.
 function with_storage(action, options, storage)
     storage === nothing && return action()
     path = String(storage)
-    '\0' in path && invalid("storage is $(repr(path)); allowed: paths without a NUL")
+    check_path(path, "storage")
     GC.@preserve path begin
         set_field!(options, :storage, pointer(path))
         return action()

@@ -96,6 +96,7 @@ struct Reader
 end
 
 function Reader(path::AbstractString)
+    check_path(path)
     created = Ref(Ptr{per_reader}(C_NULL))
     check(per_reader_attach(path, -1, created))
     handle, size = Handle(created[]), Ref{Int64}(0)

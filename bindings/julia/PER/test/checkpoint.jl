@@ -215,9 +215,10 @@ end
     pair = deepcopy([buffer, buffer])
     @test pair[1].handle === pair[2].handle !== buffer.handle
     io = IOBuffer()
-    Serialization.serialize(io, (buffer = buffer, more = "more"))
+    Serialization.serialize(io, (buffer = buffer, pair = [buffer, buffer], more = ["more"]))
     found = Serialization.deserialize(seekstart(io))
-    @test found.more == "more" && same_from_here(buffer, found.buffer)
+    @test found.more == ["more"] && same_from_here(buffer, found.buffer)
+    @test all(again -> again.handle === found.buffer.handle !== buffer.handle, found.pair)
     close(found.buffer)
     @test length(buffer) > 0
     for action in (deepcopy, closed -> Serialization.serialize(IOBuffer(), closed))

@@ -66,6 +66,17 @@ const LAWS = (
     @test (known.reference > 68) == haskey(law, :half_life)
     again = Coordinator(160, 2; state = known, law_of_all...)
     @test PER.state(again).samples == known.samples
+    for (action, words) in (
+        (() -> PER.submit!(coordinator, [1.5], [1]), "ids has an entry that is no Int64"),
+        (() -> PER.submit!(coordinator, [1], [-1]), "masses has an entry that is no UInt64"),
+        (() -> PER.locate(coordinator, "3"), "ids is a String, not an array"),
+        (() -> PER.whole_ids(coordinator, 1, [0.5]), "ids has an entry that is no Int64"),
+        (() -> PER.report!(coordinator, 1, 3), "summary is a Int64; allowed: nothing, "),
+        (() -> Coordinator(160, 2; state = 3), "state is a Int64; allowed: nothing, "),
+        (() -> PER.agree_on_scale!(coordinator; chooses_anew = "no"), "chooses_anew is \"no\", which is no Bool"),
+    )
+        @test is_invalid(thrown(action), words)
+    end
     PER.report!(coordinator, 2, nothing)
     @test PER.state(coordinator).shards == 1
     close(coordinator)

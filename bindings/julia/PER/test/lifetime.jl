@@ -3,10 +3,15 @@ import Serialization
 const PACKAGE = normpath(joinpath(@__DIR__, ".."))
 
 # The output of a script in a new Julia process, with this package and `threads` threads, which Julia 1.5 limits to the
-# number of cores. A crash is an error.
+# number of cores. A crash is an error, and so is a script that takes five minutes.
 function output_of(script; threads = 1)
     text = "using PER\n" * read(joinpath(@__DIR__, "thrown.jl"), String) * script
-    return read(`$(Base.julia_cmd()) -t $threads --startup-file=no --project=$PACKAGE -e $text`, String)
+    output = open(`$(Base.julia_cmd()) -t $threads --startup-file=no --project=$PACKAGE -e $text`)
+    limit = Timer(_ -> kill(output, Base.SIGKILL), 300)
+    text = read(output, String)
+    close(limit)
+    success(output) || error("the script failed")
+    return text
 end
 
 @testset "a closed handle is an error to use and harmless to close again" begin
@@ -204,4 +209,46 @@ end
     # The name is missing if the buffer is closed while a call begins.
     @test outcomes in (["nothing was thrown", "the buffer b3 was closed"],
                        ["nothing was thrown", "the buffer b3 was closed", "the buffer was closed"])
+end
+
+# To collect garbage, as functions that C calls do here, Julia stops all threads. Meanwhile another thread waits, in a
+# call, for the buffer that they are called for.
+@testset "functions that C calls collect garbage while other threads wait for the buffer" begin
+    output = output_of("""
+        struct Collecting <: IO end
+        Base.unsafe_write(::Collecting, ::Ptr{UInt8}, n::UInt) = (GC.gc(false); n)
+        function relabel(achieved, goals)
+            GC.gc(false)
+            return achieved .== goals
+        end
+        buffer = ReplayBuffer(1000, (observation = Field(Float32), goal = Field(Float32)))
+        extend!(buffer; observation = 1:100, next_observation = 2:101, goal = fill(7, 100), reward = zeros(100),
+                terminated = falses(100), truncated = (1:100) .== 100)
+        calls = Dict(
+            "save" => () -> save(buffer, Collecting()),
+            "copy" => () -> deepcopy(buffer),
+            "relabel" => () -> sample!(buffer, 8; hindsight = Hindsight(:observation, :goal, relabel)),
+        )
+        sample!(buffer, 4)
+        for name in ("save", "copy", "relabel")
+            calls[name]()
+            done = Threads.Atomic{Bool}(false)
+            draws = Threads.Atomic{Int}(0)
+            Threads.@threads for part in 1:2
+                if part == 1
+                    while draws[] < 30
+                        calls[name]()
+                    end
+                    done[] = true
+                else
+                    while !done[]
+                        sample!(buffer, 4)
+                        draws[] += 1
+                    end
+                end
+            end
+            println(name)
+        end
+    """; threads = 2)
+    @test output == "save\ncopy\nrelabel\n"
 end

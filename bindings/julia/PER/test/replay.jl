@@ -317,6 +317,8 @@ end
         @test is_invalid(thrown(() -> load(ReplayBuffer, path; device = :gpu)), "device is :gpu")
         @test is_invalid(thrown(() -> save(buffer, path * "\0x")), "paths without a NUL")
         @test is_invalid(thrown(() -> load(ReplayBuffer, path * "\0x")), "paths without a NUL")
+        @test is_invalid(thrown(() -> PER.Writer(path * "\0x")), "paths without a NUL")
+        @test is_invalid(thrown(() -> PER.Reader(path * "\0x")), "paths without a NUL")
         @test readdir(folder) == ["replay.per"] && read(path, String) == "not a replay"
     end
 end

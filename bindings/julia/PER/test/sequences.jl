@@ -32,7 +32,9 @@ end
     @test sample!(buffer, 16; out = batch) === batch
     @test size(sample!(buffer, 4; n_step = 1).observation) == (2, 5, 4)
     @test_throws PERError sample!(buffer, 16; out = batch, n_step = 1)
-    @test_throws PERError sample!(buffer, 4; n_step = 3)
+    for n_step in (3, 10^13)
+        @test is_invalid(thrown(() -> sample!(buffer, 4; n_step)), "n_step is $n_step")
+    end
     buffer.n_step = 1
     @test size(sample!(buffer, 4).observation) == (2, 5, 4)
     @test vec(get(buffer, [1]).next_observation) == [3, -3]
