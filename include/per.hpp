@@ -585,8 +585,10 @@ class Array {
           size_(detail::count(elements.size())) {}
     template <class Range, class T = detail::Element<Range&>, std::enable_if_t<!detail::IsRange<T>::value, int> = 0>
     Array(Range& elements) : Array(Span<T>(elements)) {}
-    template <class T>
-    Array(Span<T> values, Span<const int64_t> offsets) : Array(values) {
+    template <class Range, class T = detail::Element<const Range&>>
+    Array(const Range&&) = delete;
+    template <class T, class U, std::enable_if_t<std::is_convertible_v<Span<U>, Span<const int64_t>>, int> = 0>
+    Array(Span<T> values, Span<U> offsets) : Array(values) {
         array_.offsets = detail::given_array(offsets);
         n_rows_ = std::max<int64_t>(detail::count(offsets.size()) - 1, 0);
     }
@@ -659,7 +661,10 @@ class FieldArrays {
         : layout_(std::move(layout)), prefix_(prefix), arrays_(layout_->fields.size()) {}
 
     /* Throws InvalidArgument if there is no field of this name. */
-    Array& operator[](std::string_view name) { return arrays_[layout_->number(name)]; }
+    Array& operator[](std::string_view name) {
+        if (!layout_) throw InvalidArgument("the steps were moved from");
+        return arrays_[layout_->number(name)];
+    }
 
     /* The arrays, each as [length, n_envs, shape of the field], or length * n_envs rows with max_length. */
     detail::GivenArrays get(int64_t length, int64_t n_envs = 1) const {
@@ -686,9 +691,12 @@ class FieldArrays {
 class EnvIds {
  public:
     EnvIds() = default;
-    EnvIds(Span<const int64_t> ids) : ids_(ids), is_given_(true) {}
+    template <class T, std::enable_if_t<std::is_convertible_v<Span<T>, Span<const int64_t>>, int> = 0>
+    EnvIds(Span<T> ids) : ids_(ids), is_given_(true) {}
     template <class Range, std::enable_if_t<std::is_convertible_v<Range&, Span<const int64_t>>, int> = 0>
     EnvIds(Range& ids) : EnvIds(Span<const int64_t>(ids)) {}
+    template <class Range, std::enable_if_t<std::is_convertible_v<const Range&, Span<const int64_t>>, int> = 0>
+    EnvIds(const Range&&) = delete;
 
     const int64_t* get() const { return is_given_ ? detail::given_array(ids_) : nullptr; }
     /* n_envs: of all environments. */
@@ -947,12 +955,14 @@ class Batch {
                                   std::to_string(n_step_));
         return given;
     }
-    /* Allocates all arrays. A size that the library would refuse is refused before. */
-    void allocate(bool with_next_fields = true) {
+    /* Refuses a size that the library would refuse, before it is allocated. */
+    static int64_t checked_size(int64_t batch_size) {
         constexpr int64_t max_size = int64_t{1} << 24;
-        if (kind_ == Kind::drawn && (size_ < 1 || size_ > max_size))
-            throw InvalidArgument("batch_size is " + std::to_string(size_) + ": allowed are 1 .. " +
-                                  std::to_string(max_size));
+        if (batch_size >= 1 && batch_size <= max_size) return batch_size;
+        throw InvalidArgument("batch_size is " + std::to_string(batch_size) + ": allowed are 1 .. " +
+                              std::to_string(max_size));
+    }
+    void allocate(bool with_next_fields = true) {
         for (const Field& field : layout_->fields) {
             const bool has_next = with_next_fields && field.role == PER_ROLE_OBSERVATION && !is_of_sequences();
             fields_.push_back(room_of(field));
@@ -1077,7 +1087,10 @@ class Epochs : public detail::Handle<per_epochs, per_epochs_free> {
     friend class ReplayBuffer;
     Epochs(per_epochs* handle, Batch batch) : Handle(handle), batch_(std::move(batch)) {}
     void allocate() {
-        if (batch_.layout_ && batch_.memory_.empty()) batch_.allocate();
+        if (!batch_.layout_ || !batch_.memory_.empty()) return;
+        Batch allocated(batch_.layout_, batch_.kind_, batch_.size_, batch_.n_step_);
+        allocated.allocate();
+        batch_ = std::move(allocated);
     }
 
     Batch batch_;
@@ -1516,9 +1529,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     /* A reusable batch for sample(). Sequences are drawn with the n_step of its creation: that of the options, or the
        buffer's at that time. */
     Batch batch(int64_t batch_size, const per_sample_options* options = nullptr) const {
-        Batch batch = drawn_batch(batch_size, options);
-        batch.allocate();
-        return batch;
+        return allocated_batch(Batch::checked_size(batch_size), options);
     }
     void sample(Batch& batch, const per_sample_options* options = nullptr, const Hindsight* hindsight = nullptr) {
         require_own(batch.layout_);
@@ -1584,7 +1595,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
 
     Batch get_windows(Span<const int64_t> ids, int32_t on_invalid = PER_INVALID_ERROR,
                       const per_sample_options* options = nullptr, const Hindsight* hindsight = nullptr) {
-        Batch batch = this->batch(detail::count(ids.size()), options);
+        Batch batch = allocated_batch(detail::count(ids.size()), options);
         const SampleOptions of_batch = batch.options_for_draw(options);
         with_hindsight(hindsight, &of_batch, [&](const per_sample_options* given) {
             return batch.filled_by([&] {
@@ -1606,7 +1617,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     /* masses_out and first_units_out may be empty. */
     Batch get_units(Span<const int64_t> units, Span<uint64_t> masses_out, Span<uint64_t> first_units_out,
                     const per_sample_options* options = nullptr) {
-        Batch batch = this->batch(detail::count(units.size()), options);
+        Batch batch = allocated_batch(detail::count(units.size()), options);
         const SampleOptions given = batch.options_for_draw(options);
         const int64_t n = batch.size_;
         uint64_t* const masses = detail::optional_array("masses_out", masses_out, n);
@@ -1771,6 +1782,11 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     Batch drawn_batch(int64_t batch_size, const per_sample_options* options) const {
         return {layout(), get(), batch_size, options};
     }
+    Batch allocated_batch(int64_t batch_size, const per_sample_options* options) const {
+        Batch batch = drawn_batch(batch_size, options);
+        batch.allocate();
+        return batch;
+    }
 
     detail::SharedLayout layout_;
 };
@@ -1896,7 +1912,7 @@ class Mixture {
     /* A reusable batch for sample(), like ReplayBuffer::batch(). It has times_sampled if all buffers keep them. */
     Batch batch(int64_t batch_size, const per_sample_options* options = nullptr) const {
         if (sources_.empty()) require_allowed(sources_); /* a moved-from mixture */
-        Batch batch(layout_, sources_[0].replay, batch_size, options);
+        Batch batch(layout_, sources_[0].replay, Batch::checked_size(batch_size), options);
         batch.allocate();
         batch.sources_ = batch.room<int32_t>();
         return batch;

@@ -106,6 +106,10 @@ TEST(Handle, of_a_moved_buffer_keeps_what_was_made_for_it) {
     batch = std::move(moved);
     second.sample(batch);
     EXPECT_EQ(batch.ids().size(), 5U);
+
+    per::Steps steps = second.steps();
+    const per::Steps moved_steps = std::move(steps);
+    EXPECT_ERROR(steps.fields["observation"], InvalidArgument, "the steps were moved from");
 }
 
 TEST(Handle, takes_only_what_was_made_for_it) {

@@ -93,6 +93,8 @@ TEST(ReplayBuffer, windows_by_id_are_those_of_a_draw) {
     const std::vector<int64_t> ids = {3, 99};
     EXPECT_ERROR(buffer.get_windows(ids), InvalidArgument, "ids[1] is 99: never issued; ids so far are 0 .. ");
     EXPECT_EQ(buffer.get_windows(ids, PER_INVALID_SKIP).ids()[1], -1);
+    EXPECT_EQ(buffer.get_windows({}).size(), 0);
+    EXPECT_EQ(buffer.get_units({}, {}, {}).size(), 0);
 }
 
 TEST(ReplayBuffer, what_is_added_is_drawn) {
@@ -189,9 +191,15 @@ TEST(ReplayBuffer, draws_what_the_buffer_of_per_h_draws) {
     EXPECT_EQ(ids, values(twin.sample(8).ids()));
 }
 
-// A temporary would be gone at the call.
-static_assert(!std::is_assignable_v<per::EnvIds&, std::vector<int64_t>> &&
-              std::is_assignable_v<per::EnvIds&, std::vector<int64_t>&>);
+// A temporary would be gone at the call, unless it is a span.
+using Ids = std::vector<int64_t>;
+static_assert(std::is_assignable_v<per::EnvIds&, Ids&> && std::is_assignable_v<per::EnvIds&, const Ids&> &&
+              std::is_assignable_v<per::EnvIds&, per::Span<int64_t>>);
+static_assert(!std::is_constructible_v<per::EnvIds, Ids> && !std::is_constructible_v<per::EnvIds, const Ids> &&
+              !std::is_constructible_v<per::EnvIds, std::initializer_list<int64_t>>);
+static_assert(std::is_constructible_v<per::Array, Ids&> && !std::is_constructible_v<per::Array, const Ids> &&
+              std::is_constructible_v<per::Array, per::Span<float>, per::Span<int64_t>> &&
+              !std::is_constructible_v<per::Array, per::Span<float>, std::initializer_list<int64_t>>);
 
 TEST(ReplayBuffer, environments_may_be_some_and_are_not_all_if_none) {
     per::ReplayOptions options = small_options();
