@@ -76,7 +76,8 @@ extern "C" {
  *          response to the latest batch takes effect. If no slot is free, the release that frees one makes the request
  *          instead. Every call on the buffer (add, updates, set, clear, settings, save, direct samples) waits for the
  *          draws requested before it and never overtakes them. The same seed, calls and `slots` give the same batches;
- *          if nothing changes in between, they are those that per_replay_sample() would have drawn.
+ *          if nothing changes in between, they are those that per_replay_sample() would have drawn. Launches of graphs
+ *          wait for nothing: while a buffer on PER_CUDA has a loader, launch no graph with calls on the buffer.
  *
  * Device.  The loader of a buffer on PER_CPU can hand out its batches in the memory of a CUDA device. Its thread then
  *          draws into pinned host memory, and the batches are copied on the loader's own stream. The consumer's stream

@@ -245,6 +245,32 @@ void lead_a_whole_life() {
     per_epochs_free(epochs);
 }
 
+TEST(CudaReplayGraphs, a_call_that_a_capture_refuses_leaves_the_stream_to_other_calls) {
+    Twins twins(twin_options());
+    twins.begin(2, 20);
+    per_replay* const replay = twins.gpu.get();
+    cudaStream_t other = nullptr;
+    cudaEvent_t fork = nullptr, join = nullptr;
+    cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+    cudaEventCreateWithFlags(&fork, cudaEventDisableTiming);
+    cudaEventCreateWithFlags(&join, cudaEventDisableTiming);
+    TwinBatch drawn(4);
+    const per_batch batch = drawn.batch();
+    Graph graph(twins.stream, [&] {
+        cudaEventRecord(fork, twins.stream);
+        cudaStreamWaitEvent(other, fork, 0);  // which is captured now, too
+        expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(replay, other), "it is being captured");
+        EXPECT_EQ(per_replay_sample(replay, nullptr, 4, &batch, twins.stream), PER_OK) << per_last_error();
+        expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, nullptr, 4, &batch, other),
+                      "within one capture all calls of a handle share a stream");
+        cudaEventRecord(join, other);
+        cudaStreamWaitEvent(twins.stream, join, 0);
+    });
+    cudaEventDestroy(fork);
+    cudaEventDestroy(join);
+    cudaStreamDestroy(other);
+}
+
 void expect_capture_not_spoilt(bool in_own_thread, cudaStreamCaptureMode mode) {
     cudaStream_t captured;
     cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking);

@@ -42,25 +42,24 @@ int StreamOrder::own_device() const {
 StreamOrder::Call::Call(StreamOrder& order, void* stream)
     : order_(order), device_(order.own_device()), stream_(static_cast<cudaStream_t>(stream)) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    unsigned long long capture = 0;
-    check(cudaStreamGetCaptureInfo(stream_, &status, &capture), "asking whether the stream is captured");
+    check(cudaStreamGetCaptureInfo(stream_, &status, &capture_), "asking whether the stream is captured");
     if (status == cudaStreamCaptureStatusInvalidated)
         throw Error(PER_ERROR_CUDA, "stream is %p: its capture is invalid since an earlier error, and must be ended",
                     static_cast<void*>(stream_));
     is_captured_ = status != cudaStreamCaptureStatusNone;
     identity_ = identity_of(stream_, is_captured_);
-    if (is_captured_)
-        order_capture(capture);
-    else if (order_.has_last_ && order_.last_stream_ != identity_)
+    if (is_captured_) {
+        check_capture();
+        order_.has_captures_ = true;  // even if the call fails: it may have queued work by then
+    } else if (order_.has_last_ && order_.last_stream_ != identity_) {
         check(cudaStreamWaitEvent(stream_, order_.event_.get(), 0), "waiting for the stream of the last call");
+    }
 }
 
-void StreamOrder::Call::order_capture(unsigned long long capture) {
-    if (capture == order_.last_capture_ && order_.capture_stream_ != identity_)
+void StreamOrder::Call::check_capture() const {
+    if (capture_ == order_.last_capture_ && order_.capture_stream_ != identity_)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: within one capture all calls of a handle share a stream",
                     static_cast<void*>(stream_));
-    order_.last_capture_ = capture;
-    order_.capture_stream_ = identity_;
 }
 
 cudaError_t StreamOrder::Call::record() {
@@ -73,8 +72,13 @@ cudaError_t StreamOrder::Call::record() {
 }
 
 void StreamOrder::Call::finish() {
+    if (is_captured_) {
+        order_.last_capture_ = capture_;
+        order_.capture_stream_ = identity_;
+        return;
+    }
     // If that fails, the destructor tries again: the work is queued.
-    if (!is_captured_) check(record(), "recording an event");
+    check(record(), "recording an event");
 }
 
 void refuse_capture(void* stream) {

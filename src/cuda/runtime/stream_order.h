@@ -42,14 +42,15 @@ class StreamOrder {
         cudaStream_t stream() const { return stream_; }
         bool is_captured() const { return is_captured_; }
         // True if this call or an earlier one was captured, and may run again.
-        bool has_captures() const { return order_.last_capture_ != 0; }
+        bool has_captures() const { return order_.has_captures_; }
         // Must be called last. If it is not called, since something threw before, the next call still waits for the
         // queued work.
         void finish();
         ~Call();
 
      private:
-        void order_capture(unsigned long long capture);
+        // Throws Error with INVALID_ARGUMENT if an earlier call was captured together with this one, on another stream.
+        void check_capture() const;
         // Records the event that calls on other streams wait for.
         cudaError_t record();
 
@@ -58,6 +59,7 @@ class StreamOrder {
         cudaStream_t stream_;
         StreamIdentity identity_ = {};
         bool is_captured_ = false;
+        unsigned long long capture_ = 0;
         bool is_finished_ = false;
     };
 
@@ -76,7 +78,8 @@ class StreamOrder {
     Event event_;  // after the last call that was not captured
     StreamIdentity last_stream_ = {};
     bool has_last_ = false;
-    unsigned long long last_capture_ = 0;
+    bool has_captures_ = false;
+    unsigned long long last_capture_ = 0;  // of calls that finished
     StreamIdentity capture_stream_ = {};
 };
 
