@@ -167,8 +167,8 @@ typedef struct per_channel_options {
     int64_t n_envs;         /* number of env_ids; ignored if env_ids is NULL; _init: 0 */
     const int64_t* env_ids; /* [n_envs] environments of the channel, each once: the writer's environment i is env_ids[i]
                                of the buffer. NULL: all, in order; copied; _init: NULL */
-    int64_t slots;          /* capacity of the ring in steps, each of all n_envs, 2 .. 2^31; 0: as many as fit in 4 MiB,
-                               at least 16; _init: 0 */
+    int64_t slots;          /* slots of the ring, 2 .. 2^31; each holds a step of all n_envs, or a cut, such as the one
+                               with which a writer begins. 0: as many as fit in 4 MiB, at least 16; _init: 0 */
     int32_t when_full;      /* a per_when_full; _init: PER_FULL_WAITS */
     int32_t moved_by;       /* a per_moved_by; _init: PER_MOVED_BY_THREAD */
 } per_channel_options;
@@ -237,7 +237,7 @@ PER_API per_status per_channel_move(per_channel* channel, int64_t max_steps, int
 typedef struct per_channel_statistics {
     uint64_t struct_size; /* set by the call */
     int64_t slots;        /* slots of the ring */
-    int64_t waiting;      /* steps in the ring */
+    int64_t waiting;      /* steps and cuts in the ring */
     int64_t added;        /* steps moved into the buffer */
     int64_t refused;      /* steps that the buffer refused; they were dropped */
     int64_t dropped;      /* steps dropped because the ring was full; this, waits and writers are as reported by the

@@ -30,7 +30,9 @@ bool is_refusal(per_status status) {
 std::vector<int64_t> checked_env_ids(Replay& replay, const per_channel_options& options) {
     check_range("when_full", options.when_full, PER_FULL_WAITS, PER_FULL_DROPS);
     check_range("moved_by", options.moved_by, PER_MOVED_BY_THREAD, PER_MOVED_BY_CALLS);
-    if (options.slots != 0) check_range("slots", options.slots, min_ring_slots, max_ring_slots);
+    if (options.slots != 0 && (options.slots < min_ring_slots || options.slots > max_ring_slots))
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "slots is %" PRId64 ": allowed are 0, and %" PRId64 " .. %" PRId64,
+                    options.slots, min_ring_slots, max_ring_slots);
     const int64_t n_envs = replay.describe().n_envs;
     std::vector<int64_t> env_ids;
     if (options.env_ids == nullptr) {

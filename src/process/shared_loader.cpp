@@ -20,7 +20,11 @@ per_loader_options checked_options(Replay& replay, const per_shared_loader_optio
     if (replay.device() != PER_CPU)
         throw Error(PER_ERROR_UNSUPPORTED, "the buffer is on PER_CUDA: a shared loader is for buffers on PER_CPU");
     check_range("readers", options.readers, 1, max_slots);
-    check_range("slots", options.slots, 1, max_slots / options.readers);
+    check_range("slots", options.slots, 1, max_slots);
+    if (options.slots > max_slots / options.readers)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "slots is %" PRId64 ": allowed are 1 .. %" PRId64 " with %" PRId64 " readers", options.slots,
+                    max_slots / options.readers, options.readers);
     per_loader_options loader = default_loader_options;
     loader.batch_size = options.batch_size;
     loader.slots = options.readers * options.slots;

@@ -246,7 +246,8 @@ class Adding(Buffer[Array]):
             int64[n], each once: the environments of this buffer that the writer feeds. The writer numbers them from 0,
             in this order. None: all.
         slots : int, default 0
-            Capacity of the ring in steps of all these environments. 0: as many as fit in 4 MiB, at least 16.
+            Slots of the ring, 2 to 2^31. Each holds a step of all these environments, or a cut, such as the one with
+            which a writer begins. 0: as many as fit in 4 MiB, at least 16.
         when_full : {"waits", "drops"}, default "waits"
             A writer that finds the ring full "waits", or "drops" its steps and counts them.
         moved_by : {"thread", "calls"}, default "thread"

@@ -6,6 +6,7 @@ This applies to both ways of passing arrays: per._bridge reads the common cases 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 import sys
@@ -90,7 +91,7 @@ def _as_type(array: Array, dtype: npt.DTypeLike, name: str) -> Array:
 # The values that error messages give as allowed for these arguments, whose names no field can have.
 _WHOLE = "whole numbers of up to 64 bits"
 _ALLOWED = {
-    **dict.fromkeys(("ids", "env_ids"), _WHOLE),
+    **dict.fromkeys(("ids", "env_ids", "key", "units"), _WHOLE),
     **dict.fromkeys(("reward", "td_errors", "priorities"), "numbers"),
     **dict.fromkeys(("terminated", "truncated", "mask", "next_mask"), "flags, which are booleans, or 0 and 1"),
 }
@@ -143,6 +144,9 @@ def _from_python(source: bool | int | float | list[Any] | tuple[Any, ...], name:
         raise InvalidArgument(f"{name} is {kind_of(source)} that is no array of numbers: {why}") from error
     if array.dtype == np.int64 and array.size and array.min() >= 0:
         return array.astype(np.uint64)
+    if array.dtype == np.float64 and isinstance(source, (list, tuple)) and all(isinstance(it, int) for it in source):
+        with contextlib.suppress(OverflowError):
+            return np.array(source, np.uint64)  # some exceed int64, and numpy takes such a list for real numbers
     return array
 
 

@@ -131,7 +131,7 @@ class ChannelFigures:
     slots : int
         slots of the ring
     waiting : int
-        steps in the ring
+        steps and cuts in the ring
     added : int
         steps moved into the buffer
     refused : int
@@ -151,7 +151,7 @@ class ChannelFigures:
     slots: int
     """slots of the ring"""
     waiting: int
-    """steps in the ring"""
+    """steps and cuts in the ring"""
     added: int
     """steps moved into the buffer"""
     refused: int

@@ -268,13 +268,15 @@ def _not_a_number(argument: str, value: object, c_type: str, error: Exception) -
     return InvalidArgument(f"{argument} is {value!r}, a {type(value).__name__}; allowed: {allowed}")
 
 
-def path(value: Any, argument: str = "path") -> bytes:
-    """The bytes of a path. A NUL is an error, since C would end the path there."""
+def path(value: Any, argument: str = "path", or_file: str = "") -> bytes:
+    """The bytes of a path. A NUL is an error, since C would end the path there.
+
+    `or_file` says what is allowed beside paths.
+    """
     try:
         encoded = os.fsencode(value)
     except TypeError as error:
-        allowed = "str, bytes, os.PathLike" + (", or a binary file" if argument == "path" else "")
-        raise InvalidArgument(f"{argument} is {value!r}; allowed: {allowed}") from error
+        raise InvalidArgument(f"{argument} is {value!r}; allowed: str, bytes, os.PathLike{or_file}") from error
     if b"\0" in encoded:
         given = os.fspath(value)
         shown = repr(given[:_MOST_SHOWN]) + "..." * (len(given) > _MOST_SHOWN)
@@ -347,7 +349,7 @@ def sample_options(choices: Mapping[str, Any], method: Any = None) -> Any:
         options.beta = _number("beta", beta)
     if uniform_fraction is not None:
         options.uniform_fraction = _number("uniform_fraction", uniform_fraction)
-    if isinstance(n_step, tuple):
+    if isinstance(n_step, (tuple, list)):
         ends = [whole(f"n_step[{i}]", n_step[i]) for i in range(len(n_step))]
         if len(ends) != 2 or 0 in ends or ends[0] > ends[1]:
             raise InvalidArgument(f"n_step is {n_step!r}; allowed: (least, most), from 1 to the buffer's n_step")

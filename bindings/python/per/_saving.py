@@ -107,7 +107,8 @@ class Saving(Settings[Array]):
             _files.save(self._open(), path, options)
         elif wait:
             with about(path):
-                check(lib.per_replay_save(self._open(), _options.path(path), options))
+                given = _options.path(path, or_file=", or a binary file")
+                check(lib.per_replay_save(self._open(), given, options))
         else:
             return Save(self._open(), path, options)
         return None
@@ -303,7 +304,7 @@ class Saving(Settings[Array]):
         else:
             _options.set_options(options, {"storage_preallocated": storage_preallocated})
             kept = _options.set_storage(options, storage)
-            given = _options.path(path)
+            given = _options.path(path, or_file=", or a binary file")
             handle = None
 
             def load_once(timeout_ms: int) -> int:

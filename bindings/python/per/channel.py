@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, SupportsFloat
@@ -64,7 +65,8 @@ class Channel(Handle):
 
     def __init__(self, buffer: Any, check_open: Callable[[], object], options: Any) -> None:
         self._check_open = check_open
-        self._handle = created(lib.per_channel_create, buffer, options, parent=buffer)
+        named = functools.partial(check, arguments={"n_envs": "number of env_ids"})
+        self._handle = created(lib.per_channel_create, buffer, options, parent=buffer, check=named)
         with self._closed_on_error():
             path_out = ffi.new("char **")
             check(lib.per_channel_get_address(self._handle, path_out, NULL))

@@ -14,9 +14,9 @@ from per._errors import InvalidArgument
 from per._handle import Handle, created
 from per._library import NULL, check, ffi, lib
 from per.typing import (
+    CoordinatorOptions,
     DrawOptions,
     FloatLike,
-    HostOptions,
     IntArrayLike,
     IntLike,
     NormalizeWeights,
@@ -220,7 +220,7 @@ class Coordinator(Handle):
         Number of shards, 1 to n_envs. Shard s has the environments from s n_envs / n_shards on.
     state : CoordinatorState, optional
         The state() of a coordinator with the same arguments, to continue from; None: a new one.
-    **options : Unpack[HostOptions]
+    **options : Unpack[CoordinatorOptions]
         Options of the whole, as of ReplayBuffer. Those that determine draws are used: n_envs, seed, alpha, ...
 
     Raises
@@ -259,7 +259,7 @@ class Coordinator(Handle):
         n_shards: IntLike,
         *,
         state: CoordinatorState | None = None,
-        **options: Unpack[HostOptions],
+        **options: Unpack[CoordinatorOptions],
     ) -> None:
         given = _library.new("per_replay_options")
         known = set(_options.places(ffi.typeof("per_replay_options"))) - {
@@ -267,6 +267,13 @@ class Coordinator(Handle):
             "fields",
             "n_fields",
             "field_size",
+            "device",
+            "device_index",
+            "storage",
+            "storage_preallocated",
+            "allocate",
+            "deallocate",
+            "context",
         }
         for name in options:
             if name not in known:

@@ -119,13 +119,14 @@ class Ragged(Generic[Array]):
         Raises
         ------
         InvalidArgument
-            A row is longer than `length`.
+            A row is longer than `length`, or the elements of the rows cannot have this value.
         """
         values: Any = self.values
         torch = sys.modules["torch"] if _is_torch(values) else None
         offsets: Any = np.asarray(self.offsets if torch is None else _to_host(self.offsets))
         lengths = np.diff(offsets)
         longest = int(lengths.max(initial=0))
+        _check_filler(value, values)
         length = longest if length is None else _options.whole("length", length)
         if length < longest:
             raise InvalidArgument(f"length is {length}; allowed: {longest} and more, the length of the longest row")
@@ -161,6 +162,17 @@ class Ragged(Generic[Array]):
 
     def __repr__(self) -> str:
         return f"per.Ragged({_arrays.described(self.values)}, shape={self.shape})"
+
+
+def _check_filler(value: object, values: Any) -> None:
+    """Raises InvalidArgument unless it is a number, and one that elements of these values can be."""
+    number = _options.real("value", value)
+    try:
+        whole = (sys.modules["torch"] if _is_torch(values) else np).iinfo(values.dtype)
+    except (TypeError, ValueError):  # no whole numbers
+        return
+    if not number.is_integer() or not whole.min <= number <= whole.max:
+        raise InvalidArgument(f"value is {value}; allowed: whole numbers from {whole.min} to {whole.max}")
 
 
 def _offsets_like(values: Any, offsets: Any) -> Any:

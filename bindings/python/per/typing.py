@@ -203,8 +203,8 @@ class ReadOptions(TypedDict, total=False):
     n_step: IntLike | tuple[IntLike, IntLike] | None
 
 
-class HostOptions(TypedDict, total=False):
-    """Options of a ReplayBuffer beside capacity and fields, without those that determine the arrays of batches."""
+class CoordinatorOptions(TypedDict, total=False):
+    """Options of a ReplayBuffer beside capacity and fields, without those that say where its memory and batches lie."""
 
     n_envs: IntLike
     n_step: IntLike
@@ -242,9 +242,14 @@ class HostOptions(TypedDict, total=False):
     keep_times_sampled: bool
     max_times_sampled: IntLike
     max_heap_bytes: IntLike | None
+    seed: IntLike
+
+
+class HostOptions(CoordinatorOptions, total=False):
+    """Options of a ReplayBuffer beside capacity and fields, without those that determine the arrays of batches."""
+
     storage: Path | None
     storage_preallocated: bool
-    seed: IntLike
 
 
 class BufferOptions(HostOptions, total=False):

@@ -397,6 +397,9 @@ def test_what_shards_cannot_have_is_refused_by_name():
         per.Coordinator(100, 2, n_envs=2, max_priority="now")
     with pytest.raises(per.Unsupported, match="min_size_to_sample 7: a coordinator has no rate limiter"):
         per.Coordinator(100, 2, n_envs=2, min_size_to_sample=7)
+    for name, value in (("device", "cpu"), ("storage", "folder"), ("storage_preallocated", True), ("arrays", "torch")):
+        with pytest.raises(per.InvalidArgument, match=f"^{name} is no option of a coordinator"):
+            per.Coordinator(100, 2, n_envs=2, **{name: value})
     with pytest.raises(per.InvalidArgument, match=r"n_shards is 3: allowed are 1 \.\. 2"):
         per.Coordinator(100, 3, n_envs=2)
     shards = Shards(2)

@@ -101,6 +101,9 @@ def test_padded_has_the_longest_row_or_the_length_asked_for():
     [
         (lambda: ragged().padded(2), r"length is 2; allowed: 3 and more"),
         (lambda: ragged().padded(4.5), r"length is 4.5"),
+        (lambda: ragged().padded(value=0.5), r"value is 0.5; allowed: whole numbers from -"),
+        (lambda: ragged().padded(value=2**63), r"value is 9223372036854775808; allowed: whole numbers from -"),
+        (lambda: ragged().padded(value="x"), r"value is 'x'; allowed: a number"),
         (lambda: ragged()["a"], r"index is 'a'; allowed: up to 1 whole numbers"),
         (lambda: ragged()[0, 0], r"allowed: up to 1 whole numbers"),
         (

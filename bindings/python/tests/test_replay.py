@@ -840,7 +840,7 @@ def test_capacity_for_keeps_so_many_live():
         assert 2 * t <= capacity or len(buffer) >= 1000
     with pytest.raises(per.InvalidArgument, match="colour is no option of a buffer; allowed: "):
         per.ReplayBuffer.capacity_for(10, colour=1)
-    with pytest.raises(per.InvalidArgument, match=r"n_steps is no option .* seed; did you mean n_step\?$"):
+    with pytest.raises(per.InvalidArgument, match=r"n_steps is no option .* seed, .*; did you mean n_step\?$"):
         per.ReplayBuffer.capacity_for(10, n_steps=3)
     with pytest.raises(per.InvalidArgument, match="transitions is 0"):
         per.ReplayBuffer.capacity_for(0)
@@ -888,12 +888,15 @@ def test_key_of_a_draw_is_a_seed_and_a_number_of_draws():
         np.testing.assert_array_equal(batch.ids, expected[number].ids)
         np.testing.assert_array_equal(batch.n_steps, expected[number].n_steps)
     np.testing.assert_array_equal(buffer.sample(16, n_step=(1, 3), key=(2**62, 2)).ids, expected[2].ids)
+    large = filled(2**64 - 1).sample(16)
+    np.testing.assert_array_equal(filled(1).sample(16, key=(2**64 - 1, 0)).ids, large.ids)
     assert buffer.stats().samples == 6
     for key, message in [
         (7, r"key has shape \[1\]; allowed: \[2\]"),
         ((1, 2, 3), r"key has shape \[3\]; allowed: \[2\]"),
         ((1, -2), "key has -2; allowed: 0 to 18446744073709551615"),
         ((1.5, 2), "key has dtype float64; allowed: whole numbers"),
+        ((2**64, 2), "key .*; allowed: "),
     ]:
         with pytest.raises(per.InvalidArgument, match=message):
             buffer.sample(4, key=key)

@@ -131,7 +131,7 @@ def test_what_is_wrong_is_an_error(in_process, monkeypatch):
         ({"env_ids": [3, 4]}, r"^env_ids are of shards \[0, 1\]"),
         ({"env_ids": [8]}, r"^env_ids\[0\] is 8: allowed are 0 \.\. 7$"),
         ({"env_ids": [1, 1]}, r"^env_ids\[1\] is 1: given twice$"),
-        ({"env_ids": [0], "slots": 1}, r"^slots is 1: allowed are 2"),
+        ({"env_ids": [0], "slots": 1}, r"^slots is 1: allowed are 0, and 2"),
         ({"env_ids": [0], "slots": "many"}, "^slots is 'many'"),
         ({"env_ids": [0], "when_full": "bursts"}, "^when_full is 'bursts'"),
         ({"env_ids": [0], "timeout": -1}, "^timeout is -1"),

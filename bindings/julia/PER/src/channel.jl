@@ -46,7 +46,7 @@ function channel(buffer::ReplayBuffer; env_ids = nothing, slots = nothing, when_
             set_field!(filled, :env_ids, pointer(lanes))
             set_field!(filled, :n_envs, length(lanes))
         end
-        call(buffer.handle) do pointer
+        call(buffer.handle, (n_envs = "number of env_ids",)) do pointer
             status = per_channel_create(pointer, filled, created)
             status == PER_OK && (handle = Handle(created[]; owner = buffer.handle))
             return status

@@ -1090,7 +1090,7 @@ const per_replay_statistics_docs = raw"""
 # What per.h says of the fields of per_channel_statistics.
 const per_channel_statistics_docs = raw"""
 - `slots`: slots of the ring
-- `waiting`: steps in the ring
+- `waiting`: steps and cuts in the ring
 - `added`: steps moved into the buffer
 - `refused`: steps that the buffer refused; they were dropped
 - `dropped`: steps dropped because the ring was full; this, waits and writers are as reported by the writers

@@ -263,12 +263,21 @@ class Groups(Generic[Array]):
         own["half_life"] = None if half_life is None else _options.real("half_life", half_life)
         if half_life is not None and not 0 < own["half_life"] < math.inf:
             raise InvalidArgument(f"half_life is {half_life}; allowed: finite numbers above 0")
+        for name, is_idle, allowed in (
+            ("ahead", own["ahead"] > 0 and per_version is None, "with per_version"),
+            ("half_life", half_life is not None and order != "priority", "with order='priority'"),
+            ("fsync", own["fsync"] and path is None, "with path"),
+        ):
+            if is_idle:
+                raise InvalidArgument(f"{name} is given; allowed: {allowed}")
         fields = {} if fields is None else fields
         to_c(fields)
         refuse_method_names(fields)
         for name, field in fields.items():
             if name.split(".")[0] in _RESERVED or field.role not in (None, "plain") or field.stack not in (None, 1):
                 raise InvalidArgument(f"field {name} is an observation or state, stacked or reserved; allowed: others")
+            if field.compression != "none":
+                raise InvalidArgument(f"field {name} is compressed; allowed: compression='none'")
             if field.dtype == "bfloat16":
                 raise InvalidArgument(f"field {name} is of bfloat16; allowed: dtypes of numpy, such as float16")
         described = {name: dataclasses.asdict(field) for name, field in fields.items()}

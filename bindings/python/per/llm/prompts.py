@@ -44,6 +44,8 @@ class Prompts(Generic[Key]):
 
     def __init__(self, keys: Iterable[Key], *, epsilon: float = 0.01, seed: IntLike = 0) -> None:
         self._keys: list[Key] = list(keys)
+        if isinstance(keys, str) or not all(isinstance(key, (int, str, np.integer)) for key in self._keys):
+            raise InvalidArgument(f"keys is {kind_of(keys)}; allowed: ints or strings, each a prompt")
         self._places: dict[Key, int] = {key: place for place, key in enumerate(self._keys)}
         if (n_repeated := len(self._keys) - len(self._places)) or not self._keys:
             given = f"keys has {len(self._keys)} prompts, {n_repeated} of them repeated"
