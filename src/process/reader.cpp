@@ -38,8 +38,12 @@ int64_t Reader::next(const Deadline& deadline, per_batch& batch_out) {
     check_usable();
     Guard guard(*mutex_);
     wait_for_greeting(guard, deadline);
-    if (!wait(guard, deadline, [&] { return is_answered(); }))
+    if (!wait(guard, deadline, [&] { return is_answered(); })) {
+        if (std::count(is_out_.begin(), is_out_.end(), 1) == share_.slots_of_a_reader())
+            throw Error(PER_ERROR_BUSY, "no batch was there in time: as many are out as there are slots, %" PRId64,
+                        share_.slots_of_a_reader());
         throw Error(PER_ERROR_BUSY, "no batch was there in time: the one that was asked for is for the next call");
+    }
     is_asking_ = false;
     const auto status =
         static_cast<per_status>(share_.memory().read(box_->status, "a status", PER_OK, PER_ERROR_CALLBACK));

@@ -83,7 +83,8 @@ static void no_reader_keeps_all_slots(void) {
     int64_t slot = -1, first = read_batch(one, &batch), second = read_batch(one, &batch);
     CHECK_FAILS(per_reader_attach(path_of_batches(loader), -1, &third), PER_ERROR_BUSY, "has 2 readers already");
     CHECK(third == NULL);
-    CHECK_FAILS(try_read(one, 20, &batch, &slot), PER_ERROR_BUSY, "no batch was there in time");
+    CHECK_FAILS(try_read(one, 20, &batch, &slot), PER_ERROR_BUSY,
+                "no batch was there in time: as many are out as there are slots, 2");
     CHECK(slot == -1);
     for (int i = 0; i < 20; ++i) CHECK_OK(per_reader_release(two, read_batch(two, &batch)));
     CHECK_REFUSED(per_reader_release(two, first), "allowed are those of batches that are out");

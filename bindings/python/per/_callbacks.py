@@ -13,9 +13,10 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from per._errors import InvalidArgument
 from per._library import ffi
 
 _LONGEST_WAIT_S = 2.0  # for a user callback that does not end
@@ -50,7 +51,8 @@ def held(lock: Any, buffers: Iterable[Any]) -> Iterator[None]:
     """
     if threading.get_ident() in _inside:
         for buffer in buffers:
-            buffer._describe()
+            with suppress(InvalidArgument):  # a closed one is the call's concern
+                buffer._describe()
     with lock:
         yield
 

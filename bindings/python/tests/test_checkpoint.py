@@ -500,6 +500,20 @@ def test_calls_in_which_other_threads_wait_for_a_saved_buffer_are_busy_for_its_f
     assert shares[0] == {"saved": 0.5, "other": 0.5}
 
 
+def test_a_closed_buffer_of_a_mixture_is_named_within_a_save_of_another():
+    closed, saved = filled(), filled()
+    mixture = per.Mixture({"closed": (closed, 1)})
+    closed.close()
+
+    class File:
+        def write(self, data):
+            with pytest.raises(per.InvalidArgument, match=r"^sources\['closed'\]: the buffer is closed$"):
+                mixture.sample(4)
+            return len(data)
+
+    saved.save(File())
+
+
 def test_bytes_make_the_same_buffer():
     buffer = filled()
     content = bytes(buffer)
