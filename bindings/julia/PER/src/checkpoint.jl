@@ -7,7 +7,7 @@ end
 # Runs action(context), which returns a status, and rethrows an exception of the IO.
 function with_stream(action, io)
     stream = Stream(io, nothing)
-    status = GC.@preserve stream on_this_thread(() -> action(pointer_from_objref(stream)))
+    status = GC.@preserve stream calling_back(() -> action(pointer_from_objref(stream)))
     stream.failure === nothing || throw(stream.failure)
     return status
 end
@@ -17,7 +17,7 @@ function passed(action, context)
     return gc_unsafe() do
         stream = unsafe_pointer_to_objref(context)::Stream
         try
-            return Int64(action(stream.io))
+            return Int64(interruptible(() -> action(stream.io)))::Int64
         catch error
             stream.failure = error
             return Int64(-1)

@@ -127,6 +127,7 @@ optional_struct(::Type{T}, name, given::T) where {T} = Ref(given)
 optional_struct(::Type{T}, name, ::Nothing) where {T} = Ptr{T}(C_NULL)
 optional_struct(::Type{T}, name, other) where {T} = invalid("$name is a $(typeof(other)); allowed: nothing, $T")
 
+Base.show(io::IO, ::Coordinator) = print(io, "Coordinator()")
 Base.close(coordinator::Coordinator) = close(coordinator.handle)
 Base.isopen(coordinator::Coordinator) = isopen(coordinator.handle)
 

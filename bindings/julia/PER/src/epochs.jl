@@ -42,7 +42,8 @@ function epochs(buffer::ReplayBuffer, count; batch_size, drop_last = false)
     n_epochs = converted(Int64, "count", count)
     drops = converted(Bool, "drop_last", drop_last)
     created, queue = Ref(Ptr{per_epochs}(C_NULL)), stream_of(buffer.memory, nothing)
-    lock(buffer.n_step_lock) do  # the library refuses to continue epochs of sequences after a change of n_step
+    # The library refuses to continue epochs of sequences after a change of n_step.
+    locked(buffer.n_step_lock, (buffer,)) do
         call(pointer -> per_epochs_create(pointer, n_epochs, size, drops, queue, created), buffer.handle)
         return Epochs(buffer, Handle(created[]), size, buffer.n_step)
     end

@@ -61,6 +61,7 @@ struct Field
         padding === nothing || choice(:padding, padding)
         choice(:compression, compression)
         check_max_length(axes, max_length)
+        stack == 0 && invalid("stack is 0; allowed: 1 and above")
         sizes = map(axis -> converted(Int64, "an axis of a field", axis), fixed(axes))
         field = new(
             element_type,

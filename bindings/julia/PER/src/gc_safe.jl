@@ -21,8 +21,9 @@ macro gc_safe(call)
     end
 end
 
-# Runs action() in a function that C calls. The function itself must not touch objects of Julia: a collection may be
-# running when it is called. `action` must not throw, as exceptions must not pass through C, and returns an Integer.
+# Runs action() in a function that C calls, and returns the Int64 or Int32 that it returns. The function itself must not
+# touch objects of Julia: a collection may be running when it is called. `action` must not throw, as exceptions must not
+# pass through C: what may throw, an interrupt too, is to run in interruptible().
 function gc_unsafe(action)
     state = ccall(:jl_gc_unsafe_enter, Int8, ())
     status = without_inlining(action)
@@ -33,15 +34,30 @@ end
 # Inlined, its roots would be the function's.
 @noinline without_inlining(action) = action()
 
+# Runs action() with interrupts, which calling_back() defers.
+interruptible(action) = reenable_sigint(action)
+
+# The running calls into C that may call Julia.
+const calls_with_functions = Threads.Atomic{Int}(0)
+
 # Runs action(), a call into C that may call Julia. The task stays on its thread, by which the library recognises calls
-# made from inside such a function.
-function on_this_thread(action)
+# made from inside such a function. Interrupts wait: they would leave C by an exception.
+function calling_back(action)
     task = current_task()
     was_sticky = task.sticky
     task.sticky = true
+    Threads.atomic_add!(calls_with_functions, 1)
     try
-        return action()
+        return disable_sigint(action)
     finally
+        Threads.atomic_sub!(calls_with_functions, 1)
         task.sticky = was_sticky
     end
+end
+
+# Runs action() with a lock under which threads wait for those buffers in C. Inside a function that C calls for one of
+# the buffers, such a thread would wait for this one: then this throws PER_ERROR_BUSY.
+function locked(action, lock, buffers)
+    calls_with_functions[] == 0 || foreach(buffer -> isopen(buffer) && options_now(buffer), buffers)
+    return Base.lock(action, lock)
 end

@@ -61,7 +61,7 @@ function answer(context::Ptr{Cvoid}, count::Int64, achieved::Ptr{Cvoid}, goals::
     return gc_unsafe() do
         call = unsafe_pointer_to_objref(context)::RewardCall
         try
-            answer!(call, count, achieved, goals, rewards_out, terminated_out)
+            interruptible(() -> answer!(call, count, achieved, goals, rewards_out, terminated_out))
             return Int32(0)
         catch error
             call.failure = error
@@ -104,7 +104,7 @@ function call_with_hindsight(action, buffer, hindsight::Hindsight, chosen)
         GC.@preserve reward_call options begin
             set_field!(options, :context, pointer_from_objref(reward_call))
             set_field!(given, :hindsight, Base.unsafe_convert(Ptr{per_hindsight_options}, options))
-            status = on_this_thread(() -> action(pointer, given))
+            status = calling_back(() -> action(pointer, given))
         end
         reward_call.failure === nothing && return status
         throw(reward_call.failure)

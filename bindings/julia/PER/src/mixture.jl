@@ -79,7 +79,7 @@ Base.propertynames(::Mixture, private::Bool = false) = (:buffers, :shares, :carr
 function Base.getproperty(mixture::Mixture, name::Symbol)
     names, buffers, sources = parts(mixture)
     named(values) = NamedTuple{(names...,)}((values...,))
-    lock(getfield(mixture, :lock)) do
+    locked(getfield(mixture, :lock), buffers) do
         name === :buffers && return named(buffers)
         name === :shares && return named(source.share / sum(one -> one.share, sources) for source in sources)
         name === :carries && return named(source.carry for source in sources)
@@ -88,7 +88,7 @@ function Base.getproperty(mixture::Mixture, name::Symbol)
 end
 
 function Base.setproperty!(mixture::Mixture, name::Symbol, value)
-    names, _, sources = parts(mixture)
+    names, buffers, sources = parts(mixture)
     name in (:shares, :carries) || invalid("$name cannot be set; these can: shares, carries")
     value isa NamedTuple && Set(keys(value)) == Set(names) ||
         invalid("$name is $(repr(value)); allowed: a named tuple with $(join(names, ", "))")
@@ -96,7 +96,7 @@ function Base.setproperty!(mixture::Mixture, name::Symbol, value)
     numbers = [converted(type, "$name.$each", value[each]) for each in names]
     changed(source, number) = name === :shares ? changed_source(source; share = number) :
                               changed_source(source; carry = number)
-    lock(getfield(mixture, :lock)) do
+    locked(getfield(mixture, :lock), buffers) do
         before = copy(sources)
         map!(changed, sources, before, numbers)
         try
@@ -126,7 +126,7 @@ end
 function call_on_sources(action, mixture)
     names, buffers, sources = parts(mixture)
     reworded(message) = with_names(message, names)
-    lock(getfield(mixture, :lock)) do
+    locked(getfield(mixture, :lock), buffers) do
         n_held = 0
         try
             for (k, buffer) in enumerate(buffers)

@@ -130,6 +130,9 @@ end
 function set_options!(options::Base.RefValue{T}, given) where {T}
     for (name, value) in given
         value === nothing && continue
+        # C takes NaN for an option that is not given, and an n_step of 0 for the buffer's.
+        value isa AbstractFloat && isnan(value) && invalid("$name is NaN; allowed: numbers")
+        name === :n_step && hasfield(T, :n_step_min) && value == 0 && invalid("n_step is 0; allowed: 1 and above")
         if name === :device && hasfield(T, :device)
             device, device_index = device_numbers(value)
             set_field!(options, :device, device)

@@ -73,7 +73,8 @@ All rows in one array, with `value` after their ends: `axes×length×B`, and for
 - `length`: at least that of the longest row, which is the default. With the field's `max_length` the arrays of all
   batches have one size
 
-Throws a [`PERError`](@ref) if a row is longer than `length`.
+Throws a [`PERError`](@ref) if a row is longer than `length`, or the offsets are not ascending from 0 to the number of
+values.
 
 ```jldoctest
 julia> padded(Ragged([5, 7, 1, 2, 3], [0, 2, 2, 5]); value = -1)
@@ -84,7 +85,10 @@ julia> padded(Ragged([5, 7, 1, 2, 3], [0, 2, 2, 5]); value = -1)
 ```
 """
 function padded(ragged::Ragged; length = nothing, value = 0)
-    values, n_values = ragged.values, lengths(ragged)
+    values, n_values, offsets = ragged.values, lengths(ragged), ragged.offsets
+    total = size(values, ndims(values))
+    issorted(offsets) && first(offsets) >= 0 && last(offsets) <= total ||
+        invalid("offsets are not ascending from 0 to $total, the number of values")
     longest = reduce(max, n_values; init = 0)
     wanted = length === nothing ? longest : converted(Int64, "length", length)
     wanted >= longest || invalid("length is $wanted; allowed: $longest and above, the length of the longest row")

@@ -298,7 +298,7 @@ function Base.setproperty!(buffer::ReplayBuffer, name::Symbol, value)
         invalid("$name is $(repr(value)); allowed: $(name === :n_step ? 1 : 0) and above")
     end
     queue = stream_of(buffer.memory, nothing)
-    lock(buffer.n_step_lock) do
+    locked(buffer.n_step_lock, (buffer,)) do
         call(pointer -> per_replay_change_settings(pointer, settings, queue), buffer.handle)
     end
     return value

@@ -72,6 +72,8 @@ const LAWS = (
         (() -> PER.locate(coordinator, "3"), "ids is a String, not an array"),
         (() -> PER.whole_ids(coordinator, 1, [0.5]), "ids has an entry that is no Int64"),
         (() -> PER.report!(coordinator, 1, 3), "summary is a Int64; allowed: nothing, "),
+        (() -> PER.shard(coordinator, 0), r"shard is -1: .*counting from 0"),
+        (() -> PER.submit!(Coordinator(160, 2; n_envs = 2), [1], [1]), "draw!() comes first"),
         (() -> Coordinator(160, 2; state = 3), "state is a Int64; allowed: nothing, "),
         (() -> PER.agree_on_scale!(coordinator; chooses_anew = "no"), "chooses_anew is \"no\", which is no Bool"),
     )

@@ -1,3 +1,4 @@
+import InteractiveUtils
 import Serialization
 
 const PACKAGE = normpath(joinpath(@__DIR__, ".."))
@@ -251,4 +252,66 @@ end
         end
     """; threads = 2)
     @test output == "save\ncopy\nrelabel\n"
+end
+
+# The other thread waits in C, with a lock of the package, for the buffer that is being saved.
+@testset "what another thread waits in is busy for the IO of a save" begin
+    output = output_of("""
+        struct Using <: IO
+            use::Any
+        end
+        Base.unsafe_write(io::Using, ::Ptr{UInt8}, n::UInt) = (io.use(); n)
+        buffer, other = (ReplayBuffer(100, (observation = Field(Float32),)) for _ in 1:2)
+        for each in (buffer, other)
+            extend!(each; observation = 1:9, reward = ones(9), terminated = falses(9), truncated = falses(9))
+        end
+        mixture = Mixture(:buffer => (buffer, 1), :other => (other, 1))
+        for use in (() -> sample!(mixture, 4), () -> mixture.shares = (buffer = 1, other = 2), () -> buffer.alpha = 0.5,
+                    () -> epochs(buffer, 1; batch_size = 4))
+            use()
+            statuses, waiting = Int32[], Ref{Any}(nothing)
+            save(buffer, Using() do
+                if waiting[] === nothing
+                    waiting[] = Threads.@spawn use()
+                    started = time()
+                    while time() < started + 0.3  # so that it most likely waits
+                    end
+                end
+                push!(statuses, thrown(use).status)
+            end)
+            wait(waiting[])
+            println(all(statuses .== PER.PER_ERROR_BUSY))
+        end
+    """; threads = 2)
+    @test output == "true\n"^4
+end
+
+@testset "an interrupt during a save, most likely within C, ends it and leaves the buffer usable" begin
+    output = output_of("""
+        Base.exit_on_sigint(false)
+        struct Sink <: IO end
+        Base.unsafe_write(::Sink, ::Ptr{UInt8}, n::UInt) = n
+        buffer = ReplayBuffer(40000, (observation = Field(Float32, 256),))
+        data, no = Float32.(rand(1:9, 256, 40000)), falses(40000)
+        extend!(buffer; observation = data, reward = ones(40000), terminated = no, truncated = no)
+        save(buffer, Sink(); compression = 1)
+        run(`sh -c "sleep 0.5; kill -INT \$(getpid())"`, wait = false)
+        try
+            save(buffer, Sink(); compression = 19)
+        catch error
+            println(typeof(error))
+        end
+        println(length(sample!(buffer, 4).ids))
+    """)
+    @test output == "InterruptException\n4\n"
+end
+
+# From 1.9 on, Julia stops at a collection before it runs such a function.
+VERSION < v"1.9" && @testset "functions that C calls touch nothing of Julia's outside of gc_unsafe()" begin
+    of_reward = (Ptr{Cvoid}, Int64, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Float32}, Ptr{UInt8})
+    of_io = (Ptr{Cvoid}, Ptr{Cvoid}, Int64)
+    for (action, types) in ((PER.write_bytes, of_io), (PER.read_bytes, of_io), (PER.answer, of_reward))
+        code = sprint(io -> InteractiveUtils.code_llvm(io, action, types))
+        @test occursin("without_inlining", code) && !occursin(r"gcframe|jl_apply|jl_box|jl_invoke", code)
+    end
 end

@@ -462,6 +462,9 @@ end
         (() -> Ragged([1, 2], Int[]), "offsets has 0 entries"),
         (() -> Ragged([1, 2], [0, 1, 2], (3,)), "offsets has 3 entries; allowed: 1 more than rows, 3"),
         (() -> Ragged([1, 2], [0, 0.5]), "offsets has an entry that is no Int64"),
+        (() -> padded(Ragged([1, 2, 3], [0, 5])), "offsets are not ascending from 0 to 3, the number of values"),
+        (() -> padded(Ragged([1, 2, 3], [2, 1, 3])), "offsets are not ascending"),
+        (() -> padded(Ragged([1, 2, 3], [-1, 3])), "offsets are not ascending"),
         (() -> Ragged(fill(1), [0]), "values has no axes"),
     )
         @test is_invalid(thrown(make), words)

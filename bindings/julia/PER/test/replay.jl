@@ -357,6 +357,12 @@ end
     @test is_busy(thrown(() -> wait_to_add(buffer, 1; timeout = 0)), "steps of the call are 1")
     @test is_invalid(thrown(() -> wait_to_add(buffer, 5)), "steps of the call are 5")
     @test is_invalid(thrown(() -> sample!(buffer, 9)), "batch_size is 9")
+    # In C these stand for options that are not given.
+    for given in ((beta = NaN,), (uniform_fraction = NaN32,), (n_step = 0,))
+        @test is_invalid(thrown(() -> sample!(buffer, 2; given...)), r"is (NaN|0); allowed")
+    end
+    @test is_invalid(thrown(() -> Field(Float32; stack = 0)), "stack is 0; allowed: 1 and above")
+    @test is_invalid(thrown(() -> get(buffer, [0]; next_observations = nothing)), "next_observations is nothing")
     # Iterating over a loader waits for the adds of another task, and prefetches as far as allowed.
     sample!(buffer, 8)
     drawn = @async loader(batches -> [length(batch.ids) for (_, batch) in zip(1:4, batches)], buffer, 8; slots = 1)
