@@ -712,7 +712,9 @@ def _limits_of(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _law_options(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in ("fields", "device", "arrays", *LIMITS)}
+    """The options of per.Coordinator."""
+    others = ("fields", "device", "arrays", "storage", "storage_preallocated", *LIMITS)
+    return {name: value for name, value in options.items() if name not in others}
 
 
 def _coordinator(options: dict[str, Any], shards: int) -> per.Coordinator:
