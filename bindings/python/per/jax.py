@@ -308,7 +308,8 @@ def make_prioritised_flat_buffer(
         raise InvalidArgument(f"max_length is {max_length}; allowed: 2 for each environment, {2 * lanes}, or more")
     left_out = (0,) * (add_batch_size is None) + (1,) * (not add_sequences)
     given = {"alpha": priority_exponent, "device": _device(device), **options}
-    return Buffer(lanes, max_length // lanes, min_length // lanes + 1, sample_batch_size, left_out, given)
+    min_rows = max(min_length // lanes + 1, 2)  # a pair has two
+    return Buffer(lanes, max_length // lanes, min_rows, sample_batch_size, left_out, given)
 
 
 def make_prioritised_trajectory_buffer(

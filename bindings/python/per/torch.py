@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 import torch
 
 from per import batch as batches
-from per._errors import InvalidArgument, Unsupported
+from per._errors import InvalidArgument, Unsupported, kind_of
 from per._layout import Output
 from per.replay import ReplayBuffer
 from per.tree import SumTree
@@ -201,6 +201,9 @@ class Buffer(_InGraph):
         flat: dict[str, Any] = {}
         for name, value in arrays.items():
             batches.flatten(self._inputs.get(name, name), value, name, flat)
+        for name, value in flat.items():
+            if isinstance(value, (dict, list, tuple, str)) or value is None:
+                raise InvalidArgument(f"{name} is {kind_of(value)}; allowed: tensors and numbers")
         ids = self._new((*steps, len(arrays["env_ids"]) if "env_ids" in arrays else self._n_envs), torch.int64)
         given = [
             value.detach() if isinstance(value, torch.Tensor) else torch.full(ids.shape, value, device=ids.device)

@@ -205,6 +205,19 @@ def test_truncations_may_be_told_and_final_observations_come_from_infos(mode, co
     assert [warning.message for warning in recwarn if warning.category is UserWarning] == []
 
 
+def test_final_observations_without_a_mask_are_those_of_truncated_environments():
+    box = spaces.Box(-100, 100, (1,))
+    buffer = ReplayBuffer(
+        20, box, spaces.Discrete(2), "cpu", 3, handle_timeout_termination=False, autoreset="same_step", seed=0
+    )
+    info = {"final_obs": np.array([[97.0], [98.0], [99.0]], np.float32)}  # as ALE's own vector environment gives it
+    no, last = np.array([False, True, False]), np.array([False, False, True])
+    buffer.add([[1.0], [2.0], [3.0]], [[51.0], [52.0], [53.0]], [0, 0, 0], [1.0, 2.0, 3.0], no, info, truncated=last)
+    batch = buffer.sample(200)
+    found = set(zip(batch.observations[:, 0].tolist(), batch.next_observations[:, 0].tolist(), strict=True))
+    assert {(1.0, 51.0), (3.0, 99.0)} <= found and len(found) == 3
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_rainbow_draws_the_true_transitions_however_environments_reset(mode, counting):
     envs = counting.vector(mode)

@@ -85,6 +85,15 @@ def test_the_same_pairs_can_be_drawn_as_from_flashbax(lanes, steps, rows, calls)
     assert set(zip(pair.first["t"].tolist(), pair.second["t"].tolist(), strict=True)) == expected
 
 
+def test_there_is_nothing_to_sample_before_a_pair():
+    for kind in (flashbax, per.jax):
+        buffer = kind.make_prioritised_flat_buffer(max_length=800, min_length=4, sample_batch_size=4, add_batch_size=8)
+        state = buffer.init({"t": jnp.zeros(())})
+        for is_there in (False, True):
+            state = buffer.add(state, {"t": jnp.zeros(8)})
+            assert bool(buffer.can_sample(state)) == is_there
+
+
 def test_probabilities_are_those_of_flashbax_and_a_new_pair_gets_the_largest_priority():
     buffer, state = filled(40, batch_size=39, priority_exponent=0.7)
     theirs = flashbax.make_prioritised_flat_buffer(100, 1, 39, add_sequences=True, priority_exponent=0.7)

@@ -248,6 +248,24 @@ def test_the_last_transition_of_a_truncated_episode_of_a_dataset_is_not_drawn(tm
     assert again.replay.get(again.replay.live_ids()).reward.tolist() == [0.0, 1.0, 3.0, 4.0]
 
 
+def test_entries_of_one_number_keep_their_axis():
+    frames = [
+        {
+            STATE: torch.tensor([float(t)]),
+            "action": torch.tensor([float(t)]),
+            "next.reward": torch.tensor(float(t)),
+            "next.done": torch.tensor(t == 5),
+            "episode_index": torch.tensor(0),
+        }
+        for t in range(6)
+    ]
+    shapes = []
+    for kind in (theirs.ReplayBuffer, ReplayBuffer):
+        drawn = kind.from_lerobot_dataset(frames, "cpu", [STATE], use_drq=False).sample(4)
+        shapes.append([drawn["state"][STATE].shape, drawn["next_state"][STATE].shape, drawn["action"].shape])
+    assert shapes[0] == shapes[1] == [(4, 1)] * 3
+
+
 def test_what_a_dataset_needs_is_said(tmp_path):
     with pytest.raises(ValueError, match="The replay buffer is empty"):
         ReplayBuffer(10, "cpu", KEYS).to_lerobot_dataset("of/tests")

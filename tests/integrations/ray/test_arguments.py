@@ -262,3 +262,11 @@ def test_a_handle_keeps_no_steps(buffer):
     for seed in range(5):
         buffer.add(**step_of(seed))
     assert len(buffer._steps._buffer) == 0
+
+
+def test_a_mask_of_one_environment_may_have_an_axis(in_process):
+    buffer = per.ray.ReplayBuffer(100, {"observation": per.Field(2)}, n_envs=1, shards=1)
+    step = {"observation": np.zeros((1, 2)), "next_observation": np.ones((1, 2)), "reward": 1.0}
+    for is_there in (True, False):
+        ids = buffer.add(**step, terminated=False, truncated=False, mask=[is_there])
+        assert np.ravel(ids).tolist() == [0 if is_there else -1]

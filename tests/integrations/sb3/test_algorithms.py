@@ -159,6 +159,25 @@ def test_a_buffer_of_theirs_that_does_not_fit_is_refused_and_changes_nothing(tmp
     assert bytes(model.replay_buffer.replay) == before
 
 
+@pytest.mark.parametrize(
+    "other, message",
+    [
+        ({"env": 2}, "n_envs of the buffer is 2; allowed: 1"),
+        ({"n_steps": 3}, "n_steps of the buffer is 3; allowed: 1"),
+        ({"gamma": 0.5}, r"gamma of the buffer is 0\.5; allowed: 0\.99"),
+    ],
+)
+def test_a_buffer_of_ours_that_does_not_fit_is_refused_and_changes_nothing(other, message, tmp_path):
+    if "env" in other:
+        other = {"env": make_vec_env("CartPole-v1", other["env"])}
+    trained(ours, "DQN", 60, **other).save_replay_buffer(tmp_path / "buffer")
+    model = trained(ours, "DQN", 60)
+    before = bytes(model.replay_buffer.replay)
+    with pytest.raises(per.InvalidArgument, match=message):
+        model.load_replay_buffer(tmp_path / "buffer")
+    assert bytes(model.replay_buffer.replay) == before
+
+
 def test_rows_of_a_frugal_buffer_of_theirs_are_those_that_it_still_has(tmp_path):
     kind = {"optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False}}
     old = trained(theirs, "DQN", 60, buffer_size=40, **kind)

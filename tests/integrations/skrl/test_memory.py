@@ -214,6 +214,16 @@ def test_the_seed_decides_the_draws():
     assert torch.equal(first, filled(10).sample(["rewards"], batch_size=32)[0][0])
 
 
+@pytest.mark.parametrize("shape", [(6, 2), (3, 4), (4, 3, 2), (3, 12, 2), (3, 24), (6,), (1, 2, 12)])
+def test_errors_of_another_shape_are_refused_and_change_nothing(shape):
+    memory = filled(10)
+    memory.sample(["rewards"], batch_size=4, sequence_length=3)
+    before = memory.tree.priorities()
+    with pytest.raises(per.InvalidArgument, match=r"td_errors has shape \[.*; allowed: \[12\]"):
+        memory.update_priorities(torch.ones(shape))
+    assert (memory.tree.priorities() == before).all()
+
+
 def test_a_nan_error_changes_nothing():
     memory = filled(10)
     memory.sample(["rewards"], batch_size=2)

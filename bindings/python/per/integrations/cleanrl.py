@@ -82,8 +82,8 @@ class _Buffer:
         if self._resets_at_once:
             # After a terminal state, CleanRL's files pass the first observation of the next episode.
             next_mask = np.logical_not(terminated)
-            if _has(infos, "final_obs") or _has(infos, "final_observation"):
-                following, is_final = self._with_final(following, infos)
+            if isinstance(infos, Mapping) and ("final_obs" in infos or "final_observation" in infos):
+                following, is_final = self._with_final(following, infos, truncated)
                 truncated = np.where(is_final & next_mask, True, truncated)
                 next_mask = next_mask | is_final
             if self._suspected is not None:
@@ -98,10 +98,13 @@ class _Buffer:
             truncated=truncated,
         )
 
-    def _with_final(self, following: Any, infos: Mapping[str, Any]) -> tuple[Any, Any]:
-        """The next observations with the final ones of an info, and the environments that have one."""
+    def _with_final(self, following: Any, infos: Mapping[str, Any], truncated: Any) -> tuple[Any, Any]:
+        """The next observations with the final ones of an info, and the environments that have one.
+
+        Without a mask in the info, as ALE's own vector environment gives it, they are those that were truncated.
+        """
         key = "final_obs" if "final_obs" in infos else "final_observation"
-        is_final = np.asarray(infos[f"_{key}"], bool)
+        is_final = np.broadcast_to(np.asarray(infos.get(f"_{key}", truncated), bool).reshape(-1), len(following))
         following = np.array(following)
         for i in np.flatnonzero(is_final):
             final = np.asarray(infos[key][i])
@@ -111,11 +114,6 @@ class _Buffer:
     def _tensor(self, array: Any) -> torch.Tensor:
         """A tensor [B, ...] of an array; scalars get an axis of size 1."""
         return torch.as_tensor(array if array.ndim > 1 else array.reshape(-1, 1), device=self.device)
-
-
-def _has(infos: Any, key: str) -> bool:
-    """Whether it is the info of a vector environment with a value under the key for some of the environments."""
-    return isinstance(infos, Mapping) and key in infos and f"_{key}" in infos
 
 
 class ReplayBuffer(WithDemonstrations, _Buffer):
@@ -212,7 +210,7 @@ class ReplayBuffer(WithDemonstrations, _Buffer):
                     "vector environment"
                 )
             return np.array([info.get("TimeLimit.truncated", False) for info in infos], bool)
-        if self._resets_in_next_step and _has(infos, "episode"):
+        if self._resets_in_next_step and isinstance(infos, Mapping) and "_episode" in infos:
             return np.asarray(infos["_episode"], bool) & np.logical_not(done)
         if self._resets_in_next_step and done.any() and not self._is_warned:
             self._is_warned = True

@@ -286,19 +286,23 @@ class ReplayBuffer(theirs.ReplayBuffer):
 
 
 def _transitions(dataset: LeRobotDataset, state_keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The arguments of add() for each frame."""
+    """The arguments of add() for each frame, which has no axis of a batch."""
+
+    def rows_of(values: dict[str, Any]) -> dict[str, torch.Tensor]:
+        return {key: torch.as_tensor(value).unsqueeze(0) for key, value in values.items()}
+
     frame = dataset[0]
     for i in range(len(dataset)):
         following = dataset[i + 1] if i + 1 < len(dataset) else None
         is_last = following is None or following["episode_index"] != frame["episode_index"]
         done = bool(frame[DONE]) if DONE in frame else is_last
         yield {
-            "state": {key: frame[key] for key in state_keys},
-            "action": frame[ACTION],
+            "state": rows_of({key: frame[key] for key in state_keys}),
+            "action": frame[ACTION].unsqueeze(0),
             "reward": float(frame[REWARD]),
-            "next_state": {key: following[key] for key in state_keys} if following and not is_last else None,
+            "next_state": rows_of({key: following[key] for key in state_keys}) if following and not is_last else None,
             "done": done,
             "truncated": is_last and not done,
-            "complementary_info": {key[len(_INFO) :]: frame[key] for key in frame if key.startswith(_INFO)},
+            "complementary_info": rows_of({key[len(_INFO) :]: frame[key] for key in frame if key.startswith(_INFO)}),
         }
         frame = following

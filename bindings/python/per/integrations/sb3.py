@@ -9,6 +9,7 @@ the loss, and sets priorities by the TD errors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -171,6 +172,13 @@ class PrioritizedReplayBuffer(WithDemonstrations, buffers.ReplayBuffer):
     def _get_samples(self, batch_inds: Any, env: VecNormalize | None = None) -> NoReturn:
         raise per.Unsupported(f"_get_samples() reads their arrays; {_NO_ARRAYS}, or sample()")
 
+    def check_alike(self, other: Any, names: Sequence[str]) -> None:
+        """Raises InvalidArgument unless these attributes of both buffers are equal."""
+        for name in names:
+            given, allowed = getattr(other, name), getattr(self, name)
+            if given != allowed:
+                raise per.InvalidArgument(f"{name} of the buffer is {given}; allowed: {allowed}")
+
     def take_over(self, theirs: buffers.ReplayBuffer) -> None:
         """Replaces all transitions by those of an SB3 buffer. All get the largest priority.
 
@@ -179,10 +187,7 @@ class PrioritizedReplayBuffer(WithDemonstrations, buffers.ReplayBuffer):
         InvalidArgument
             The buffer has other spaces or another number of environments.
         """
-        for name in ("observation_space", "action_space", "n_envs"):
-            given, allowed = getattr(theirs, name), getattr(self, name)
-            if given != allowed:
-                raise per.InvalidArgument(f"{name} of the buffer is {given}; allowed: {allowed}")
+        self.check_alike(theirs, ("observation_space", "action_space", "n_envs"))
         self.reset()
         n_rows = theirs.buffer_size if theirs.full else theirs.pos
         # With optimize_memory_usage the row at `pos` of a full buffer has the observation after the newest step.
@@ -380,15 +385,18 @@ class _Prioritized:
         Raises
         ------
         InvalidArgument
-            The buffer has other spaces or another number of environments; nothing is changed.
+            The buffer has other spaces, n_steps or gamma, or another number of environments; nothing is changed.
         """
         buffer = self.replay_buffer
         try:
             super().load_replay_buffer(path, truncate_last_traj)  # type: ignore[misc]
             loaded = self.replay_buffer
-            if isinstance(buffer, PrioritizedReplayBuffer) and not isinstance(loaded, PrioritizedReplayBuffer):
-                buffer.take_over(loaded)
-                self.replay_buffer = buffer
+            if isinstance(buffer, PrioritizedReplayBuffer):
+                if isinstance(loaded, PrioritizedReplayBuffer):
+                    buffer.check_alike(loaded, ("observation_space", "action_space", "n_envs", "n_steps", "gamma"))
+                else:
+                    buffer.take_over(loaded)
+                    self.replay_buffer = buffer
         except BaseException:
             self.replay_buffer = buffer
             raise

@@ -277,7 +277,8 @@ class PrioritizedMemory(Memory):
             The number of TD errors is wrong, or one is not finite; nothing is changed.
         """
         n_rows = len(self._drawn) * self._sequence_length
-        if n_rows == 0 or td_errors.numel() == 0 or td_errors.numel() % n_rows != 0:
+        shape = td_errors.shape[:-1] if td_errors.shape[-2:] == (n_rows, 1) else td_errors.shape
+        if td_errors.numel() == 0 or len(shape) not in (1, 2) or shape[-1] != n_rows:
             raise per.InvalidArgument(f"td_errors has shape {list(td_errors.shape)}; allowed: [{n_rows}], as was drawn")
         errors = td_errors.float().abs().reshape(-1, len(self._drawn), self._sequence_length)
         priorities = errors.mean(dim=(0, 2)) + self._epsilon

@@ -146,7 +146,10 @@ def n_bytes(array: npt.NDArray[Any]) -> int:
 def n_steps(arrays: Arrays, shape: tuple[int, ...]) -> int:
     """Number of steps in arrays whose ids have this shape, not counting masked ones."""
     mask = arrays.get("mask")
-    return math.prod(shape) if mask is None else int(np.count_nonzero(np.broadcast_to(mask, shape)))
+    if mask is None:
+        return math.prod(shape)
+    is_whole = np.size(mask) == math.prod(shape)  # perhaps with axes of 1
+    return int(np.count_nonzero(mask if is_whole else np.broadcast_to(mask, shape)))
 
 
 def _as_numpy(source: object, name: str) -> npt.NDArray[Any]:
