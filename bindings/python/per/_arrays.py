@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -144,10 +144,14 @@ def _from_python(source: bool | int | float | list[Any] | tuple[Any, ...], name:
         raise InvalidArgument(f"{name} is {kind_of(source)} that is no array of numbers: {why}") from error
     if array.dtype == np.int64 and array.size and array.min() >= 0:
         return array.astype(np.uint64)
-    if array.dtype == np.float64 and isinstance(source, (list, tuple)) and all(isinstance(it, int) for it in source):
+    if array.dtype == np.float64 and array.size and isinstance(source, (list, tuple)) and _are_ints(source):
         with contextlib.suppress(OverflowError):
             return np.array(source, np.uint64)  # some exceed int64, and numpy takes such a list for real numbers
     return array
+
+
+def _are_ints(source: Iterable[object]) -> bool:
+    return all(isinstance(each, int) for each in source)
 
 
 def ends_with_info(source: object) -> bool:

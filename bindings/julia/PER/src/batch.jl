@@ -279,7 +279,9 @@ function Base.get(buffer::ReplayBuffer, ids; next_observations = true, stream = 
     queue = stream_of(buffer.memory, stream)
     wanted = numbers(buffer.memory, Int64, "ids", ids, stream)
     layout = row_layout(buffer, length(wanted))
-    converted(Bool, "next_observations", next_observations) || filter!(array -> all(field -> field.next_name != first(array), buffer.fields), layout)
+    if !converted(Bool, "next_observations", next_observations)
+        filter!(array -> all(field -> field.next_name != first(array), buffer.fields), layout)
+    end
     batch = allocate(buffer, layout)
     return with_pointers(buffer, batch) do filled
         call(pointer -> per_replay_get(pointer, length(wanted), wanted, filled, queue), buffer.handle)

@@ -35,7 +35,8 @@ end
 # Notes on the numbers in a message: positions in an array count from 0, and axes are in C order.
 function note_on(message)
     notes = String[]
-    occursin(r"\w\[\d+|step \d+ of environment|\bshard (is )?-?\d", message) && push!(notes, "counting from 0, as C does")
+    counts = r"\w\[\d+|step \d+ of environment|\bshard (is )?-?\d"
+    occursin(counts, message) && push!(notes, "counting from 0, as C does")
     occursin(r"shape (is )?\(|\w\[\d+, ", message) && push!(notes, "axes in C's order, the reverse of Julia's")
     return isempty(notes) ? "" : " (" * join(notes, "; ") * ")"
 end
