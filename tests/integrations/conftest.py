@@ -18,6 +18,16 @@ os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "integrations"
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: left to scripts/test --all, which sets PER_TEST_ALL=1")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("long") and os.environ.get("PER_TEST_ALL") != "1":
+            item.add_marker(pytest.mark.skip(reason="left to scripts/test --all"))
+
+
 @pytest.fixture
 def output_of_example(tmp_path):
     """A function that runs examples/integrations/NAME.py in the test's folder and returns its output."""

@@ -15,6 +15,10 @@ PROGRAMS = pathlib.Path(__file__).resolve().parents[3] / "examples" / "python"
 AGENTS = ("torch", "gymnasium")
 
 # Modules that a program needs, and the expected end of its progress bar and its output.
+# They share their code with others, or hardly use the buffer.
+LONG = ("cartpole_dqn_graph", "cartpole_laber", "cartpole_ppo", "cartpole_r2d2")
+
+
 SHORT_MODES = {
     "cartpole_dqn": (AGENTS, "600/600", "prioritized: solved 0 of 1"),
     "cartpole_dqn_graph": (AGENTS, "600/600", r"\d+ us a training step (step by step on cpu|as one CUDA graph)"),
@@ -63,7 +67,9 @@ def run(name, *arguments):
     )
 
 
-@pytest.mark.parametrize("name", SHORT_MODES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in SHORT_MODES]
+)
 def test_short_mode_runs_and_draws_a_picture(name, tmp_path):
     modules, progress, says = SHORT_MODES[name]
     skip_without(*modules)
@@ -75,6 +81,7 @@ def test_short_mode_runs_and_draws_a_picture(name, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_sac_learns_from_uniform_draws_too(tmp_path):
     skip_without(*AGENTS)
     result = run("pendulum_sac", "--short", "--no-use-per", "--picture", tmp_path / "picture.png")

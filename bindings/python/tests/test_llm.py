@@ -528,6 +528,7 @@ def test_draws_by_priority_are_those_of_a_restored_ledger_whatever_happened_befo
     assert min(seen.values()) > 20 and groups.counts().retired_by.keys() == {("failed", ""), ("stale", "")}
 
 
+@pytest.mark.long
 def test_draws_follow_priorities_while_other_leases_are_open():
     """Seeds 0 to 1999; chi-squared with 1 degree of freedom exceeds 10.8 by chance once in 1000 times."""
     new, expected = 0, 2000 * 2 / 4

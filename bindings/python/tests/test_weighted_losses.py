@@ -254,7 +254,8 @@ def described(function, arguments):
     return textwrap.shorten(f"{name}{tuple(arguments)}", 200, placeholder=" ...")
 
 
-@pytest.mark.parametrize("shape", [(5, 1), pytest.param((5,), marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("shape", [(5, 1), (5,)])
 def test_functions_of_torch_leave_each_number_with_its_row_or_make_it_unknown(shape):
     """Changing one reward changes only numbers of its row, whatever the function and its arguments."""
     # In the same order in each run: dicts keep their order, that of sets depends on addresses.

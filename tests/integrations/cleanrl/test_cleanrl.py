@@ -367,12 +367,14 @@ def test_buffers_go_on_with_the_same_draws_when_their_replay_is_loaded():
 # ---- examples
 
 
-@pytest.mark.parametrize("name", ["cleanrl_dqn", "cleanrl_sac", "cleanrl_rainbow"])
+@pytest.mark.parametrize(
+    "name", ["cleanrl_dqn", pytest.param("cleanrl_sac", marks=pytest.mark.long), "cleanrl_rainbow"]
+)
 def test_example_runs(output_of_example, name):
     assert "return" in output_of_example(name, "--total-timesteps", "1500", "--learning-starts", "500")
 
 
-@pytest.mark.parametrize("how", ["mixed", "added"])
+@pytest.mark.parametrize("how", ["mixed", pytest.param("added", marks=pytest.mark.long)])
 def test_example_runs_with_demonstrations(output_of_example, how):
     arguments = "--env-id", "MountainCarContinuous-v0", "--total-timesteps", "1100", "--learning-starts", "900"
     assert "return" in output_of_example("cleanrl_sac", *arguments, "--n-step", "5", "--demonstrations", how)

@@ -192,6 +192,8 @@ def test_transitions_of_a_buffer_of_theirs_are_added_beside_demonstrations(tmp_p
     assert (model.replay_buffer.sample(8).ids < 0).sum() == 4
 
 
-@pytest.mark.parametrize("how", ["mixed", "added", "none"])
+@pytest.mark.parametrize(
+    "how", ["mixed", pytest.param("added", marks=pytest.mark.long), pytest.param("none", marks=pytest.mark.long)]
+)
 def test_example_runs(output_of_example, how):
     assert "reached the goal" in output_of_example("sb3_demonstrations", "--short", "--demonstrations", how)

@@ -45,7 +45,7 @@ def agent(n_envs: int):
     return algorithm, environments
 
 
-@pytest.mark.parametrize("n_envs", [1, 4])
+@pytest.mark.parametrize("n_envs", [pytest.param(1, marks=pytest.mark.long), 4])
 def test_dqn_trains_on_cartpole(n_envs):
     """Seed 0. A random agent has a mean return of 22; greedy agents of this training reach 60 and more."""
     algorithm, environments = agent(n_envs)
