@@ -1912,6 +1912,7 @@ class Mixture {
     /* A reusable batch for sample(), like ReplayBuffer::batch(). It has times_sampled if all buffers keep them. */
     Batch batch(int64_t batch_size, const per_sample_options* options = nullptr) const {
         if (sources_.empty()) require_allowed(sources_); /* a moved-from mixture */
+        if (layout_->sequence_steps > 0 && (options == nullptr || options->n_step == 0)) require_one_n_step();
         Batch batch(layout_, sources_[0].replay, Batch::checked_size(batch_size), options);
         batch.allocate();
         batch.sources_ = batch.room<int32_t>();
@@ -1962,6 +1963,20 @@ class Mixture {
     static void require_allowed(const std::vector<per_source>& sources) {
         const Priorities none;
         check(per_mixture_update_priorities(sources.data(), detail::count(sources.size()), &none, nullptr, nullptr));
+    }
+
+    /* Without an explicit n_step the first buffer's would hold for all. */
+    void require_one_n_step() const {
+        int64_t first = 0;
+        for (std::size_t k = 0; k < sources_.size(); ++k) {
+            ReplayOptions described;
+            check(per_replay_describe(sources_[k].replay, &described));
+            if (k == 0) first = described.n_step;
+            if (described.n_step != first)
+                throw InvalidArgument("n_step of sources[" + std::to_string(k) + "] is " +
+                                      std::to_string(described.n_step) + ", and of sources[0] " +
+                                      std::to_string(first) + ": sequences need the same, or n_step in the options");
+        }
     }
 
     std::vector<per_source> sources_;

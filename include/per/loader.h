@@ -149,7 +149,8 @@ PER_API per_status per_loader_create(per_replay* replay, const per_loader_option
  * Hands out the next batch. It has all arrays of per_batch (mask for sequences only, times_sampled with
  * keep_times_sampled). They are in the slot and may be read and written until the slot is released. Rows of any length
  * are packed: the per_ragged of a field, which is to be read only, has their values, offsets and total. Sequences keep
- * the n_step that the loader was created with.
+ * the n_step that the loader was created with. If that of the buffer is set below it, draws fail from then on with
+ * PER_ERROR_INVALID_ARGUMENT: a loader for the smaller n_step has to be created.
  *
  * A prefetched draw that failed, for example because nothing was live, is retried when its turn comes. If it fails
  * again, this call returns its status and message (or the next call does, if this one has timed out), and the call

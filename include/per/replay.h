@@ -433,12 +433,12 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * that does not support compression is uncompressed.
  *
  * Rows of any length.  A row of a field with max_length takes a pointer of 8 bytes, and a block for its values and a
- * header of 8 bytes. An empty row has no block. Sizes of blocks are multiples of 4 bytes, and beyond 32 bytes up to a
- * sixth apart. This memory is allocated, reused and returned like that of compressed fields, with two differences: each
- * row of more than 32 KiB has its own allocation, and per_replay_clear() makes the memory of all rows available to
- * others. PER_ERROR_UNSUPPORTED with such fields are: a stack above 1, compression, a default value, `allocate`,
- * `storage`, PER_CUDA, also for the batches of a loader, goals of hindsight, and hindsight with n_step above 1 if their
- * next observations are wanted.
+ * header of 4 bytes (8 from 64 KiB on). An empty row has no block. Sizes of blocks are multiples of 4 bytes, and beyond
+ * 32 bytes up to a sixth apart. This memory is allocated, reused and returned like that of compressed fields, with two
+ * differences: each row of more than 32 KiB has its own allocation, and per_replay_clear() makes the memory of all rows
+ * available to others. PER_ERROR_UNSUPPORTED with such fields are: a stack above 1, compression, a default value,
+ * `allocate`, `storage`, PER_CUDA, also for the batches of a loader, goals of hindsight, and hindsight with n_step
+ * above 1 if their next observations are wanted.
  *
  * More rows than memory.  With `storage` rows are kept in a mapped file in that directory: the system holds as many of
  * them in memory as fit, and the others on the disk. The directory is created if it does not exist; its parent must

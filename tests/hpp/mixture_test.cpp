@@ -323,6 +323,10 @@ TEST(Mixture, of_sequences_draws_with_the_n_step_of_the_batch) {
     EXPECT_ERROR(mixture.update_priorities(batch.ids(), batch.sources(), {errors.data(), 4}), InvalidArgument,
                  "td_errors has 4 elements: expected are 1 * 4 * 3");
 
+    second.set_n_step(1);
+    EXPECT_ERROR(mixture.batch(4), InvalidArgument, "n_step of sources[1] is 1, and of sources[0] 2");
+    EXPECT_EQ(mixture.sample(4, &shorter).shape("observation"), (std::vector<int64_t>{4, 3 + 1, 2}));
+
     options.sequence_length = 4;
     per::ReplayBuffer longer = labelled_buffer(12, 0, options);
     EXPECT_ERROR(per::Mixture({{first, 1}, {longer, 1}}).sample(4), InvalidArgument,

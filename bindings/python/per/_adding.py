@@ -65,8 +65,9 @@ class Adding(Buffer[Array]):
             int64[n], 0 to n_envs - 1, each at most once: the environments of these steps. None: all.
         info : Mapping[str, Any], optional
             The info of a vector environment. With autoreset "same_step" the final observations are taken from it; flags
-            and next observations are then read on the host. With any other autoreset, final observations in the info
-            are an error, since such environments provide none.
+            and next observations are then read on the host. If several fields are observations, a final one must be a
+            dict with each of them. With any other autoreset, final observations in the info are an error, since such
+            environments provide none.
         stream : object, optional
             See the class. One call may mix arrays in host memory and on the device. Host memory may be overwritten as
             soon as the call returns.
@@ -97,7 +98,7 @@ class Adding(Buffer[Array]):
         Busy
             The rate limiter does not allow the add yet.
         OutOfMemory
-            No memory is left for compressed fields.
+            No memory is left for compressed fields or rows of any length.
 
         Examples
         --------

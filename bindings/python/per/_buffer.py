@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from per import _bridging, _exchange, _kinds, _library, _memory, _pytrees, batch
+from per import _bridging, _callbacks, _exchange, _kinds, _library, _memory, _pytrees, batch
 from per._diagnostics import Diagnostics
 from per._errors import InvalidArgument, kind_of
 from per._handle import Store
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from per import _bridge
 
     _AnyExchange: TypeAlias = _exchange.Exchange | _bridge.Exchange
+
+Result = TypeVar("Result")
 
 _MOST_N_STEP = 64  # of a buffer, and so of a call
 
@@ -116,10 +119,18 @@ class Buffer(Store, Generic[Array]):
             for exchange in [self._exchange, *(exchange for _, exchange in self._exchanges.values())]:
                 exchange.close()
 
-    def _say_n_step(self, choices: DrawOptions | ReadOptions) -> None:
-        """Sets n_step in the options of a draw to the buffer's, for which the memory of sequences is allocated."""
-        if choices.get("n_step") is None:
-            choices["n_step"] = self._n_step or int(self._describe().n_step)
+    def _own_n_step(self) -> int:
+        return self._n_step or int(self._describe().n_step)
+
+    def _at_own_n_step(self, call: Callable[..., Result], choices: DrawOptions | ReadOptions) -> Result:
+        """Calls for sequences with the buffer's n_step, for which their arrays are allocated.
+
+        Repeats a call that the library refuses, as it does if another thread changes n_step meanwhile.
+        """
+        with contextlib.suppress(InvalidArgument):
+            return call(**{**choices, "n_step": self._own_n_step()})
+        with _callbacks.held(self._n_step_lock, [self]):
+            return call(**{**choices, "n_step": self._own_n_step()})
 
     def _describe(self) -> Any:
         options = _library.new("per_replay_options")

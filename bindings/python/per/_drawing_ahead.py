@@ -150,6 +150,9 @@ class DrawingAhead(RateLimiter[Array]):
         >>> buffer.stats().beta_step
         4
         """
+        if self._steps > 0 and choices.get("n_step") is None:
+            given: dict[str, Any] = {"slots": slots, "device": device, "gather_on_device": gather_on_device}
+            return self._at_own_n_step(functools.partial(self.loader, batch_size, arrays=arrays, **given), choices)
         options = _library.new("per_loader_options")
         device = self._device if device is None else device
         options.device, options.device_index = _options.device(device)
@@ -158,8 +161,6 @@ class DrawingAhead(RateLimiter[Array]):
         kind = loader_kind(arrays, str(device))
         batch.refuse_method_names(self._outputs, LoadedBatch)
         _options.set_options(options, {"batch_size": batch_size, "slots": slots, "gather_on_device": gather_on_device})
-        if self._steps > 0:
-            self._say_n_step(choices)
         draw = _options.sample_options(choices, DrawingAhead.loader)
         options.sample = draw
         layout = self._layout if self._steps == 0 else self._sequence_layout(draw.n_step)

@@ -55,7 +55,7 @@ class Empty(Error, RuntimeError):
 
 
 class Full(Error, RuntimeError):
-    """A lane is full and the buffer was created with overwrite=False."""
+    """A lane is full and the buffer was created with overwrite=False, or max_heap_bytes is used up."""
 
     status: int = STATUS["PER_ERROR_FULL"]
 

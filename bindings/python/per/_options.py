@@ -252,7 +252,7 @@ def set_field(struct: Any, field: str, argument: str, value: Any) -> None:
 _BESIDE_NONE = {
     "compression": "0 to 19",
     "half_life": "0.01 and above",
-    "max_age": "0 and above",
+    "max_age": "0 and above, in steps at least the rows that a lane needs",
     "max_heap_bytes": "1 and above",
     "sequence_length": "1 and above",
     "sequence_stride": "1 and above",

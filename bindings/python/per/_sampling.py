@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, overload
 
 import numpy as np
@@ -90,9 +91,10 @@ class Sampling(Buffer[Array]):
         >>> buffer.sample(4, newest=2).ids[2:].tolist()
         [7, 6]
         """
+        if self._steps > 0 and choices.get("n_step") is None:
+            given: dict[str, Any] = {"newest": newest, "key": key, "hindsight": hindsight, "out": out, "stream": stream}
+            return self._at_own_n_step(functools.partial(self.sample, batch_size, **given), choices)
         address, exchange, plain = 0, self._exchange, self._plain
-        if self._steps > 0:
-            self._say_n_step(choices)
         if choices or newest != 0 or key is not None or hindsight is not None:
             options = _options.sample_options(choices, Sampling.sample)
             _options.set_field(options, "newest", "newest", newest)
@@ -304,8 +306,9 @@ class Sampling(Buffer[Array]):
         >>> buffer.get_windows([7, 99], on_invalid="skip").ids.tolist()
         [7, -1]
         """
-        if self._steps > 0:
-            self._say_n_step(choices)
+        if self._steps > 0 and choices.get("n_step") is None:
+            given: dict[str, Any] = {"on_invalid": on_invalid, "hindsight": hindsight, "out": out, "stream": stream}
+            return self._at_own_n_step(functools.partial(self.get_windows, ids, **given), choices)
         options = _options.sample_options(choices, Sampling.get_windows)
         plain = self._plain if self._steps == 0 else self._exchange_for(options.n_step)[0]
         arrays = plain.get_windows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import io
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Self
 
+    from per.field import Field
     from per.replay import ReplayBuffer
 
     class NotASubclass(Protocol):
@@ -373,9 +375,7 @@ class Saving(Settings[Array]):
         >>> per.ReplayBuffer.from_bytes(bytes(buffer)).options == buffer.options
         True
         """
-        memory = _files.Memory(data)
-        buffer: ReplayBuffer = cls.load(memory, device=device, arrays=arrays)
-        memory.check_end()
+        buffer: ReplayBuffer = _from_checkpoint(cls, data, device, arrays)
         return buffer
 
     def _checkpoint(self) -> npt.NDArray[np.uint8]:
@@ -387,7 +387,11 @@ class Saving(Settings[Array]):
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickled or copied buffer continues bit-identically, on the same device. It has no loaders and no epochs."""
         others = {name: value for name, value in vars(self).items() if name != "_handle"}
-        return _from_checkpoint, (type(self), self._checkpoint(), self._device, self._kind), others or None
+        place = self._device, self._kind, self._max_heap_bytes()
+        return _from_checkpoint, (type(self), self._checkpoint(), *place), others or None
+
+    def _max_heap_bytes(self) -> int | None:
+        return int(self._describe().memory.max_heap_bytes) or None
 
     def state_dict(self) -> dict[str, Any]:
         """The whole buffer as {"checkpoint": uint8[bytes]}: the bytes that save() writes, in host memory.
@@ -412,15 +416,15 @@ class Saving(Settings[Array]):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
-        """Replaces the contents and options by those of a state_dict(). The device and the kind of arrays stay.
+        """Replaces the contents and options by those of a state_dict(). Device, arrays and max_heap_bytes stay.
 
-        No other thread may use the buffer meanwhile. Loaders and epochs created before continue with the earlier
-        contents.
+        No other thread may use the buffer meanwhile. Loaders, epochs and channels created before continue with the
+        earlier contents: create new ones.
 
         Parameters
         ----------
         state_dict : Mapping[str, object]
-            State of a buffer with the same fields and n_envs.
+            State of a buffer with the same n_envs and, but for their compression, the same fields.
 
         Raises
         ------
@@ -449,15 +453,28 @@ class Saving(Settings[Array]):
         if array.dtype != np.uint8:
             raise InvalidArgument(f"checkpoint is of dtype {array.dtype}; allowed: uint8")
         data = np.ascontiguousarray(array)
-        other = Saving.from_bytes(data, device=self._device, arrays=self._kind)
-        for name in ("fields", "n_envs"):
-            own, given = getattr(self, name), getattr(other, name)
-            if own != given:
-                raise InvalidArgument(f"checkpoint has {name} {given!r}; allowed: those of the buffer, {own!r}")
+        other = _from_checkpoint(Saving, data, self._device, self._kind, self._max_heap_bytes())
+        compared: dict[str, tuple[object, object]] = {
+            "fields": (_as_drawn(self.fields), _as_drawn(other.fields)),
+            "n_envs": (self.n_envs, other.n_envs),
+        }
+        for name, (own, its) in compared.items():
+            if own != its:
+                raise InvalidArgument(f"checkpoint has {name} {its!r}; allowed: those of the buffer, {own!r}")
         with self._closed_on_error():  # an interrupt may leave it with attributes of both
             self._attach(other._handle, self._device, self._kind)
 
 
-def _from_checkpoint(kind: type[AnySaving], checkpoint: object, device: str, arrays: Arrays) -> AnySaving:
-    """Rebuilds a pickled buffer."""
-    return kind.from_bytes(checkpoint, device=device, arrays=arrays)
+def _from_checkpoint(
+    kind: Any, checkpoint: object, device: DeviceLike, arrays: Arrays | None, max_heap_bytes: int | None = None
+) -> Any:
+    """Loads a buffer from memory, for from_bytes() and pickle."""
+    memory = _files.Memory(checkpoint)
+    buffer = kind.load(memory, device=device, arrays=arrays, max_heap_bytes=max_heap_bytes)
+    memory.check_end()
+    return buffer
+
+
+def _as_drawn(fields: Mapping[str, Field]) -> dict[str, Field]:
+    """The fields, all uncompressed: compression changes nothing in a batch."""
+    return {name: dataclasses.replace(field, compression="none") for name, field in fields.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Generic
 
 import numpy as np
@@ -74,8 +75,8 @@ class Shard(Buffer[Array]):
         >>> units.batch.ids.tolist(), units.first_units.tolist()
         ([0, 0], [0, 0])
         """
-        if self._steps > 0:
-            self._say_n_step(choices)
+        if self._steps > 0 and choices.get("n_step") is None:
+            return self._at_own_n_step(functools.partial(self.get_units, units, stream=stream), choices)
         options = _options.sample_options(choices, Shard.get_units)
         plain = self._plain if self._steps == 0 else self._exchange_for(options.n_step)[0]
         arrays, masses, first_units = plain.get_units(units, options, stream)

@@ -254,6 +254,7 @@ class Writer(Handle):
         self._autoreset = _library.name_of("per_autoreset", options.autoreset)
         layout = layout_of(self._fields, self._n_envs)
         self._inputs = batch.structure_of([*layout.fields, *filter(None, layout.next_fields)])
+        self._value_shapes = layout.value_shapes
         batch.refuse_argument_names(self._inputs)
         plain = _exchange.Exchange(self._handle, layout, _memory.HOST)
         self._exchange = _bridging.new_exchange(self._handle, plain, layout, _memory.HOST)
@@ -336,7 +337,7 @@ class Writer(Handle):
         fields = self._flat(fields)
         if info is not None and (key := final_observations.key_in(info, self._autoreset)) is not None:
             fields, next_mask = final_observations.insert(
-                key, info, fields, next_mask, self._inputs, terminated, truncated
+                key, info, fields, next_mask, self._inputs, terminated, truncated, self._value_shapes
             )
         self._write((reward, terminated, truncated, mask, next_mask, priorities, td_errors), fields, env_ids, timeout)
 

@@ -116,12 +116,15 @@ def _plain(default: object, shape: tuple[int, ...]) -> Any:
     if code == _arrays.BFLOAT16:
         elements = _arrays.widened(elements)
     if elements.shape == shape and elements.tobytes() == elements.ravel()[:1].tobytes() * elements.size:
-        return elements.ravel()[0].item()
+        return _tuples(elements.ravel()[0].item())
     return _tuples(elements.tolist())
 
 
 def _tuples(values: Any) -> Any:
-    return tuple(map(_tuples, values)) if isinstance(values, list) else values
+    """Lists as tuples, and each NaN as the same object, so that equal fields compare equal."""
+    if isinstance(values, list):
+        return tuple(map(_tuples, values))
+    return values if values == values else math.nan
 
 
 def to_c(fields: Mapping[str, Field]) -> tuple[Any, list[Any]]:

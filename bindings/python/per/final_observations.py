@@ -49,12 +49,12 @@ def insert(
     inputs: Mapping[str, Node],
     terminated: object,
     truncated: object,
-    value_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    value_shapes: Mapping[str, tuple[int, ...]],
 ) -> tuple[dict[str, Any], Any]:
     """The fields with final observations in place of first ones, and the next_mask of the known ones.
 
     The final observations are in the info under `key`. `fields` has one array per field, by full name; `inputs` has the
-    containers of the observations, and `value_shapes` those with rows of any length.
+    containers of all fields and next observations, and `value_shapes` the fields with rows of any length.
     """
     if next_mask is not None:
         raise InvalidArgument(f"next_mask is given beside info with {key}; allowed: one of the two")
@@ -67,22 +67,35 @@ def insert(
     if len(info[key]) != ended.size:
         raise InvalidArgument(f"info['{key}'] has {len(info[key])} observations; allowed: {ended.size}")
     rows = [int(i) for i in np.flatnonzero(is_final & ended)]
+    observed = {top: node for top in inputs if (node := inputs.get(f"next_{top}")) is not None}
     finals: list[dict[str, Any]] = []
     for i in rows:
-        final: dict[str, Any] = {}
-        for top, node in inputs.items():
-            if top == "observation":
-                flatten(node, info[key][i], f"info['{key}'][{i}]", final)
+        where, final = f"info['{key}'][{i}]", dict[str, Any]()
+        for top, node in observed.items():
+            flatten(node, _part_of(info[key][i], top, observed, where), where, final)
         finals.append(final)
     changed = dict(fields)
     known = not any(name.startswith("next_") for name in fields)
-    for name in _names(inputs["observation"]) if "observation" in inputs else ():
-        of_name = [final[name] for final in finals]
-        if value_shapes is not None and name in value_shapes:
-            changed[f"next_{name}"] = _rows_with(fields, name, rows, of_name, ended.size, value_shapes[name])
+    for following in (name for node in observed.values() for name in _names(node)):
+        name, of_name = following.removeprefix("next_"), [final[following] for final in finals]
+        if name in value_shapes:
+            changed[following] = _rows_with(fields, name, rows, of_name, ended.size, value_shapes[name])
         else:
-            changed[f"next_{name}"] = _with_rows(fields, name, rows, of_name, ended.size, key)
+            changed[following] = _with_rows(fields, name, rows, of_name, ended.size, key)
     return changed, (is_final & ended) if known else (is_final | ~ended)
+
+
+def _part_of(final: object, top: str, observed: Mapping[str, Node], where: str) -> object:
+    """The part of a final observation for a field or container. A single one gets all, unless it is named there."""
+    is_named = isinstance(final, Mapping) and top in final
+    if len(observed) == 1:
+        node = observed[top]
+        is_all = isinstance(node, dict) and isinstance(final, Mapping) and final.keys() == node.keys()
+        return final[top] if is_named and not is_all else final  # type: ignore[index]
+    if not is_named:
+        allowed = f"dicts with {', '.join(observed)}, or no info, and next_{top} with the final ones"
+        raise InvalidArgument(f"{where} has no {top}; allowed: {allowed}")
+    return final[top]  # type: ignore[index]
 
 
 def _as_flags(source: object, name: str, key: str) -> Any:

@@ -34,8 +34,8 @@ class Mixture(Guarded, Generic[Array]):
     ----------
     sources : Mapping[str, tuple[ReplayBuffer, float]]
         The buffers by name, up to 32, each with its share; shares are divided by their sum. The buffers are on one
-        device, and have the same fields and arrays and, for sequences, the same lengths. All else may differ. Buffers
-        with max_times_sampled are not supported. Each can still be used by itself.
+        device, and have the same fields and arrays and, for sequences, the same lengths and n_step, unless draws say
+        one. All else may differ. Buffers with max_times_sampled are not supported. Each can still be used by itself.
     when_empty : {"error", "others"}, default "error"
         What becomes of the share of a buffer while none of its transitions is live: an error, or the others divide it,
         each in proportion to its own share. On CUDA the latter makes each draw wait for the device.
@@ -87,6 +87,17 @@ class Mixture(Guarded, Generic[Array]):
         for each in self._sources:
             _options.set_options(each, {"when_empty": when_empty})
         self.shares = shares
+
+    def _check_n_steps(self) -> None:
+        """Raises InvalidArgument if sequences of the buffers have different lengths."""
+        (first_name, first), *others = self._buffers.items()
+        n_step = first._own_n_step()
+        for name, buffer in others:
+            if (other := buffer._own_n_step()) != n_step:
+                raise InvalidArgument(
+                    f"n_step of {name!r} is {other}, and of {first_name!r} {n_step}; "
+                    "allowed for sequences: the same for all, or n_step as an argument"
+                )
 
     @property
     def buffers(self) -> Mapping[str, ReplayBuffer[Array]]:
@@ -161,10 +172,12 @@ class Mixture(Guarded, Generic[Array]):
         [[0, 0], [0, 1]]
         """
         first = next(iter(self._buffers.values()))
+        if first._steps > 0 and choices.get("n_step") is None:
+            self._check_n_steps()
+            call = functools.partial(self.sample, batch_size, out=out, stream=stream)
+            return first._at_own_n_step(call, choices)
         exchange = first._exchange
         options, address = None, 0
-        if first._steps > 0:
-            first._say_n_step(choices)
         if choices:
             options = _options.sample_options(choices, Mixture.sample)
             address = int(ffi.cast("uintptr_t", options))
@@ -244,7 +257,7 @@ class Mixture(Guarded, Generic[Array]):
         """The shares, and what rounding owes each buffer. The buffers are saved by themselves."""
         with _callbacks.held(self._lock, self._buffers.values()):
             carries = [int(source.carry) for source in self._sources]
-        return {"shares": self.shares, "carries": dict(zip(self._buffers, carries, strict=True))}
+            return {"shares": self.shares, "carries": dict(zip(self._buffers, carries, strict=True))}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from what state_dict() returned, for buffers of the same names.

@@ -76,7 +76,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         Name and Field of each array stored beside reward, terminated and truncated. At least one must be an
         observation. A field with a default may be left out when steps are added. A name is any text of up to 255 bytes
         in UTF-8, without control characters; dots denote containers, see for_env(). Reserved are the argument names of
-        add() and the names of a batch's own arrays.
+        add() and extend(), the names of a batch's own arrays and methods, and those that begin with next_.
     n_envs : int, default 1
         Number of environments. Each has its own lane, a ring of capacity / n_envs rows.
     n_step : int, default 1
@@ -102,7 +102,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     beta_final : float, default 1.0
         Exponent of the weights after beta_steps batches. Annealing is linear.
     beta_steps : int, default 0
-        Batches until beta_final. 0: no annealing, and a warning if beta_final is given.
+        Batches until beta_final. 0: no annealing, and a warning if beta_final is neither 1 nor beta.
     epsilon : float, default 1e-06
         Added to |td_error|, so that no priority is 0.
     prioritization : {"proportional", "rank", "uniform"}, default "proportional"
@@ -142,7 +142,8 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         The unit of ages: the "steps" that the environment's lane has stored since, to which final observations that
         take rows are added; or "versions" of the policy, which set_version() counts.
     max_age : int, optional
-        Transitions of a larger age are not drawn. 0 and above; None: no limit.
+        Transitions of a larger age are not drawn. 0 and above, in "steps" at least the rows that a lane needs; None: no
+        limit.
     gather_threads : int, default 1
         Threads that copy a batch of 4 MiB or more, including the calling thread; on the CPU, and not for sequences.
     save_compression : int, default 0

@@ -599,6 +599,14 @@ def test_state_dict_is_one_array_and_makes_a_buffer_what_it_was():
     np.testing.assert_array_equal(np.asarray(buffer.sample(64).ids), np.asarray(other.sample(64).ids))
 
 
+def test_fields_whose_defaults_are_no_numbers_are_those_that_they_were():
+    fields = {"observation": per.Field(), "pair": per.Field(2, default=(np.nan, 1)), "value": per.Field(default=np.nan)}
+    buffer = per.ReplayBuffer(10, fields)
+    loaded = per.ReplayBuffer.from_bytes(bytes(buffer))
+    assert loaded.options == buffer.options and set(loaded.fields.values()) == set(buffer.fields.values())
+    buffer.load_state_dict(loaded.state_dict())
+
+
 def test_state_dict_that_does_not_fit_is_refused_and_changes_nothing():
     buffer = filled()
     before = bytes(buffer)

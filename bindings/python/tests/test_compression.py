@@ -128,6 +128,10 @@ def test_what_is_loaded_into_a_file_is_not_compressed(tmp_path):
     loaded = per.ReplayBuffer.load(tmp_path / "saved", storage=tmp_path)
     assert {field.compression for field in loaded.fields.values()} == {"none"}
     assert bytes(loaded) == bytes(filled("none"))
+    state = loaded.state_dict()
+    loaded.load_state_dict(buffer.state_dict())
+    buffer.load_state_dict(state)
+    assert bytes(buffer) == bytes(filled("none")) and loaded.fields["image"].compression != "none"
 
 
 def test_a_checkpoint_of_compressed_frames_goes_on_as_one_that_leaves_rows_in_their_file(tmp_path):

@@ -750,6 +750,42 @@ def test_one_environment_may_give_its_observations_without_an_axis(shape, has_ax
     np.testing.assert_array_equal(buffer.get(np.ravel(id)).next_observation, [final])
 
 
+PIXELS = {"pixels": per.Field((), role="observation")}
+CAMERAS = {f"cameras.{name}": per.Field((), role="observation") for name in ("left", "right")}
+
+
+@pytest.mark.parametrize(
+    "fields, final, known",
+    [
+        (PIXELS, 7.0, {"pixels": 7}),
+        (PIXELS, {"pixels": 7.0}, {"pixels": 7}),
+        (CAMERAS, {"left": 7.0, "right": 8.0}, {"cameras": {"left": 7, "right": 8}}),
+        (CAMERAS, {"cameras": {"left": 7.0, "right": 8.0}}, {"cameras": {"left": 7, "right": 8}}),
+        (PIXELS | {"observation": per.Field()}, {"observation": 5.0, "pixels": 7.0}, {"observation": 5, "pixels": 7}),
+    ],
+)
+def test_every_observation_gets_its_part_of_the_final_one(fields, final, known):
+    buffer = per.ReplayBuffer(100, fields, autoreset="same_step")
+    step = {name: {"left": 1.0, "right": 1.0} if name == "cameras" else 1.0 for name in known}
+    step |= {f"next_{name}": value for name, value in step.items()}
+    info = {"final_obs": [final], "_final_obs": [True]}
+    buffer.add(**step, reward=0, terminated=False, truncated=True, info=info)
+    batch = buffer.get(buffer.live_ids())
+    for name, value in known.items():
+        given = batch[f"next_{name}"]
+        assert (dict(given) if name == "cameras" else given) == value
+
+
+def test_several_observations_need_a_final_one_each():
+    buffer = per.ReplayBuffer(100, PIXELS | {"observation": per.Field()}, autoreset="same_step")
+    step = {"reward": 0, "terminated": [False], "truncated": [True], "observation": [1], "next_observation": [2]}
+    with pytest.raises(
+        per.InvalidArgument, match=r"info\['final_obs'\]\[0\] has no pixels; allowed: dicts with pixels, obs"
+    ):
+        buffer.add(**step, pixels=[1], next_pixels=[2], info={"final_obs": [7.0], "_final_obs": [True]})
+    assert len(buffer) == 0
+
+
 def test_final_observations_are_taken_where_no_next_ones_are_given():
     buffer = same_step()
     info = {"final_obs": FINAL, "_final_obs": np.array([False, True])}

@@ -317,6 +317,12 @@ BAD = {
         lambda: per.Mixture({"a": (online(n_step=2), 1), "b": (online(), 1)}).sample(3, n_step=2),
         "sources['b']: n_step is 2: allowed is 1, as n_step of the buffer is 1",
     ),
+    "sequences of different lengths": (
+        lambda: per.Mixture(
+            {"a": (online(sequence_length=3), 1), "b": (online(sequence_length=3, n_step=2), 1)}
+        ).sample(2),
+        "n_step of 'b' is 2, and of 'a' 1; allowed for sequences: the same for all, or n_step as an argument",
+    ),
     "a huge n_step of sequences": (
         lambda: mixture_of(sequence_length=3)[0].sample(2, n_step=2**31),
         "n_step is 2147483648: allowed is 1, as n_step of the buffer is 1",

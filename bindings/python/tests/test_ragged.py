@@ -191,9 +191,15 @@ def test_rows_that_are_all_empty_are_counted_by_their_lists():
 def test_final_observations_come_from_the_info():
     buffer = per.ReplayBuffer(20, {"observation": TOKENS}, n_envs=2, autoreset="same_step")
     info = {"final_obs": np.array([[7, 8, 9], None], object), "_final_obs": np.array([True, False])}
-    ids = buffer.add(observation=[[1], [2, 3]], next_observation=[[4], [5]], reward=[0, 0], terminated=[True, False],
-                     truncated=[False, False], info=info)  # fmt: skip
+    step = {"observation": [[1], [2, 3]], "next_observation": [[4], [5]], "reward": [0, 0], "info": info}
+    step |= {"terminated": [True, False], "truncated": [False, False]}
+    ids = buffer.add(**step)
     assert as_lists(buffer.get(ids).next_observation) == [[7, 8, 9], [5]]
+    buffer.clear()
+    with buffer.channel().writer() as writer:
+        writer.add(**step)
+        writer.flush()
+    assert as_lists(buffer.get(buffer.live_ids()).next_observation) == [[7, 8, 9], [5]]
 
 
 def test_equal_lengths_may_be_one_array():
@@ -321,6 +327,9 @@ def test_the_memory_for_rows_has_a_limit(tmp_path):
     loaded = per.ReplayBuffer.load(tmp_path / "buffer.per")
     assert loaded.options["max_heap_bytes"] is None
     loaded.add(**step)
+    buffer.load_state_dict(buffer.state_dict())
+    for same in (buffer, pickle.loads(pickle.dumps(buffer)), copy.deepcopy(buffer)):
+        assert same.options["max_heap_bytes"] == 1_000_000
     for value, allowed in ((0, "None, or 1 and above"), (-1, "None and 1 .."), (1.5, "an int")):
         with pytest.raises(per.InvalidArgument, match=f"max_heap_bytes is {value}.*allowed.*{allowed}"):
             per.ReplayBuffer(10, tokens, max_heap_bytes=value)

@@ -45,6 +45,26 @@ def run_all(*works):
     assert errors == []
 
 
+def test_n_step_may_change_while_another_thread_draws_sequences():
+    buffer, n = filled(400, sequence_length=4, n_step=3), cuda_switch.rounds(500)
+    ends = []
+
+    def change():
+        while not ends:
+            buffer.n_step = 1
+            buffer.n_step = 3
+
+    def draw():
+        try:
+            for _ in range(n):
+                batches = buffer.sample(8), buffer.get_windows([300, 304]), buffer.get_units([0]).batch
+                assert {batch.observation.shape[1] for batch in batches} <= {5, 7}
+        finally:
+            ends.append(True)
+
+    run_all(change, draw)
+
+
 def test_threads_share_a_buffer():
     buffer, n = filled(1000), cuda_switch.rounds(300)
 

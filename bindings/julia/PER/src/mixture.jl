@@ -193,6 +193,7 @@ function sample!(mixture::Mixture, batch_size; out = nothing, stream = nothing, 
     first_buffer = first(buffers)
     memory, queue = first_buffer.memory, stream_of(first_buffer.memory, stream)
     count = converted(Int64, "batch_size", batch_size)
+    get(options, :n_step, nothing) === nothing && check_n_steps(mixture)
     chosen, n_step = sample_options(first_buffer, options)
     layout = push!(drawn_layout(first_buffer, rows_of(count), n_step), (:sources, Int32, (rows_of(count),)))
     all(buffer -> buffer.keeps_times_sampled, buffers) || filter!(array -> first(array) !== :times_sampled, layout)
@@ -204,6 +205,17 @@ function sample!(mixture::Mixture, batch_size; out = nothing, stream = nothing, 
     end
     memory isa HostMemory && (drawn.sources .+= Int32(1))
     return drawn
+end
+
+# Throws unless sequences of the buffers have the same length.
+function check_n_steps(mixture)
+    names, buffers = getfield(mixture, :names), getfield(mixture, :buffers)
+    first(buffers).sequence_steps > 0 || return
+    n_steps = [buffer.n_step for buffer in buffers]
+    k = findfirst(!=(first(n_steps)), n_steps)
+    k === nothing ||
+        invalid("n_step of $(names[k]) is $(n_steps[k]), and of $(first(names)) $(first(n_steps)); allowed for " *
+                "sequences: the same for all, or n_step as an argument")
 end
 
 """

@@ -142,6 +142,9 @@ end
         foreach(k -> update_priorities!(twins[k], batch.ids[batch.sources.==k], ones(4, counts_of(batch)[k])), 1:3)
     end
     @test map(saved, buffers) == map(saved, twins)
+    buffers[3].n_step = 1
+    @test is_invalid(thrown(() -> sample!(mixture, 10)), "n_step of rest is 1, and of online 2; allowed for sequences:")
+    @test size(sample!(mixture, 10; n_step = 1).observation) == (2, 5, 10)
 end
 
 @testset "times_sampled is there if all buffers count it" begin
