@@ -1471,6 +1471,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
        they throw CallbackError, or the stream's own exception. */
     static ReplayBuffer load(std::istream& from, per_load_options options = LoadOptions()) {
         const std::function<int64_t(void*, int64_t)> read = [&](void* bytes_out, int64_t size) -> int64_t {
+            if (from.fail() && !from.eof()) return -1; /* such as a file that could not be opened */
             from.read(static_cast<char*>(bytes_out), size);
             return from.bad() ? -1 : from.gcount();
         };
@@ -1518,7 +1519,8 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         check(per_replay_add(get(), &given.steps, ids, stream));
     }
     void cut(void* stream = nullptr) { check(per_replay_cut(get(), 0, nullptr, stream)); }
-    /* Without this one, {0} would be a stream. */
+    /* Without these two, {0} and 0 would be a stream. */
+    void cut(int env_id) = delete; /* cut({env_id}) */
     void cut(std::initializer_list<int64_t> env_ids, void* stream = nullptr) {
         cut(Span<const int64_t>(env_ids), stream);
     }

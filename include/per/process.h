@@ -123,8 +123,8 @@ extern "C" {
  *          per_channel_move() and per_channel_flush() move steps on the thread of the call. Writers wait at a full ring
  *          until such a call makes room. per_channel_free() then moves nothing.
  * Writer.  At most one per_writer is attached to a channel at a time. Values are cast and checked by the writer, which
- *          returns the errors. Errors that only the buffer can detect (a full lane with overwrite 0, max_heap_bytes used
- *          up, a gap with PER_GAP_ERROR) make the buffer drop the step and count it (refused).
+ *          returns the errors. Errors that only the buffer can detect (a full lane with overwrite 0, a gap with
+ *          PER_GAP_ERROR, max_heap_bytes used up) make the buffer drop the step and count it (refused).
  * Memory.  A step for which the machine lacks memory or disk space, or on which its device fails, is not lost: it stays
  *          in the ring and is retried after 100 ms, if there is a thread, and at each per_channel_flush() and
  *          per_channel_move(), which return the error. Meanwhile writers see a full ring.

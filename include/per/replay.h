@@ -688,8 +688,8 @@ PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
  * k live transitions are PER_ERROR_INVALID_ARGUMENT (PER_CUDA: ids -1, weights 0, rows zero, and counted), and a buffer
  * with max_times_sampled is PER_ERROR_UNSUPPORTED.
  *
- * With keep_times_sampled each place of the batch counts as a use of the transition, or sequence, that was drawn, but
- * not of the others in its window. times_sampled of a batch is the number of uses since the transition was added,
+ * With keep_times_sampled each place of the batch, also one of `newest`, counts as a use of its transition, or sequence,
+ * but not of the others in its window. times_sampled of a batch is the number of uses since the transition was added,
  * including this batch, up to 2^31 - 1: a transition drawn twice into one batch has the same number at both places. A
  * loader's draws count as uses when they are made, even if their batches are never handed out. Epochs and reads by id
  * or unit do not count as uses; they return the number of uses so far.

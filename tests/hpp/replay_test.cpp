@@ -616,10 +616,18 @@ TEST(ReplayBuffer, goes_through_streams_one_after_the_other) {
     EXPECT_EQ(rest, "more");
 }
 
+template <class Buffer, class = void>
+struct takes_a_number : std::false_type {};
+template <class Buffer>
+struct takes_a_number<Buffer, std::void_t<decltype(std::declval<Buffer&>().cut(0))>> : std::true_type {};
+static_assert(!takes_a_number<per::ReplayBuffer>::value, "cut(0) would cut all environments: 0 is a null pointer");
+
 TEST(ReplayBuffer, streams_that_fail_are_errors) {
     per::ReplayBuffer buffer = small_buffer();
     std::ofstream closed;
     EXPECT_ERROR(buffer.save(closed), CallbackError, "write");
+    std::ifstream missing("no file of this name");
+    EXPECT_ERROR(per::ReplayBuffer::load(missing), CallbackError, "read");
     closed.clear();
     closed.exceptions(std::ios::badbit);
     EXPECT_THROW(buffer.save(closed), std::ios_base::failure);

@@ -277,4 +277,6 @@ class Adding(Buffer[Array]):
         ids = None if env_ids is None else _arrays.as_int64(env_ids, "env_ids")
         if ids is not None:
             options.env_ids, options.n_envs = ffi.from_buffer("int64_t[]", ids), ids.size
-        return Channel(self._open(), self._open, options)
+        channel = Channel(self._open(), self._open, options)
+        self._served.add(channel)
+        return channel

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from per import _bridging, _callbacks, _exchange, _kinds, _library, _memory, _pytrees, batch
 from per._diagnostics import Diagnostics
 from per._errors import InvalidArgument, kind_of
-from per._handle import Store
+from per._handle import Handle, Store
 from per._layout import Layout, layout_of
 from per._library import check, lib
 from per._waiting import new_lock
@@ -53,6 +53,7 @@ class Buffer(Store, Generic[Array]):
         "_outputs",
         "_plain",
         "_row_outputs",
+        "_served",
         "_steps",
     )
 
@@ -86,6 +87,8 @@ class Buffer(Store, Generic[Array]):
         batch.refuse_method_names(self._outputs | self._row_outputs)
         self._diagnostics = Diagnostics(self._autoreset, isinstance(self._memory, _memory.HostMemory))
         _pytrees.register()
+        if not hasattr(self, "_served"):
+            self._served: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._handle = handle
         self._plain, self._exchange = self._new_exchange(handle, layout)
         self._exchanges = {self._n_step: (self._plain, self._exchange)}
@@ -113,9 +116,11 @@ class Buffer(Store, Generic[Array]):
         return layout_of(self._fields, self._n_envs, *steps, n_step, self._keeps_times_sampled)
 
     def close(self) -> None:
-        """Frees its memory. Every later call but close() is an error."""
+        """Frees its memory, and closes its channels and shared loaders. Every later call but close() is an error."""
         if self._handle is not None:
             super().close()
+            for served in list(self._served):  # whose other processes would wait for a buffer that is gone
+                served.close()
             for exchange in [self._exchange, *(exchange for _, exchange in self._exchanges.values())]:
                 exchange.close()
 
@@ -127,8 +132,11 @@ class Buffer(Store, Generic[Array]):
 
         Repeats a call that the library refuses, as it does if another thread changes n_step meanwhile.
         """
-        with contextlib.suppress(InvalidArgument):
+        try:
             return call(**{**choices, "n_step": self._own_n_step()})
+        except InvalidArgument as error:
+            if "n_step is " not in str(error):
+                raise
         with _callbacks.held(self._n_step_lock, [self]):
             return call(**{**choices, "n_step": self._own_n_step()})
 

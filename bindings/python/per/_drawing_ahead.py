@@ -234,4 +234,6 @@ class DrawingAhead(RateLimiter[Array]):
         _options.set_options(options, {"batch_size": batch_size, "readers": readers, "slots": slots})
         draw = _options.sample_options(choices, DrawingAhead.shared_loader)
         options.sample = draw
-        return SharedLoader(self._open(), self._open, options)
+        shared_loader = SharedLoader(self._open(), self._open, options)
+        self._served.add(shared_loader)
+        return shared_loader

@@ -277,6 +277,8 @@ def path(value: Any, argument: str = "path", or_file: str = "") -> bytes:
         encoded = os.fsencode(value)
     except TypeError as error:
         raise InvalidArgument(f"{argument} is {value!r}; allowed: str, bytes, os.PathLike{or_file}") from error
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{argument} is {value!r}; allowed: what the file system can encode ({error})") from error
     if b"\0" in encoded:
         given = os.fspath(value)
         shown = repr(given[:_MOST_SHOWN]) + "..." * (len(given) > _MOST_SHOWN)

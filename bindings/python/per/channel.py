@@ -180,9 +180,8 @@ class Channel(Handle):
     def _open(self) -> Any:
         if "_check_open" not in vars(self):
             raise InvalidArgument("the channel belongs to another process; allowed here: writer()")
-        handle = super()._open()
         self._check_open()
-        return handle
+        return super()._open()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _of_path, (self._path,)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from per import _arrays, _library, _options
-from per._errors import InvalidArgument
+from per._errors import InvalidArgument, kind_of
 from per._handle import Handle, created
 from per._library import NULL, check, ffi, lib
 from per.typing import (
@@ -108,14 +108,15 @@ class ShardSummary:
 
     def _struct(self) -> Any:
         summary = _library.sized("per_shard_summary")
-        summary.total_mass, summary.smallest_mass, summary.live = self.total_mass, self.smallest_mass, self.live
-        summary.changes, summary.max_priority = self.changes, self.max_priority
-        summary.scale, summary.is_scale_fixed = self.scale, self.is_scale_fixed
-        summary.version, summary.reference = self.version, self.reference
-        summary.measured_reference = self.measured_reference
-        summary.measured_scale = lib.PER_SCALE_AUTOMATIC if self.measured_scale is None else self.measured_scale
-        summary.measured_low, summary.measured_high = self.measured_mass & (2**64 - 1), self.measured_mass >> 64
-        summary.largest_leaf, summary.scale_needed = self.largest_leaf, self.scale_needed
+        if not isinstance(mass := self.measured_mass, int):
+            raise InvalidArgument(f"summary.measured_mass is {mass!r}, a {type(mass).__name__}; allowed: an int")
+        scale = lib.PER_SCALE_AUTOMATIC if self.measured_scale is None else self.measured_scale
+        values = vars(self) | {"measured_scale": scale}
+        del values["measured_mass"]
+        for name, value in values.items():
+            _options.set_field(summary, name, f"summary.{name}", value)
+        _options.set_field(summary, "measured_low", "summary.measured_mass", mass & (2**64 - 1))
+        _options.set_field(summary, "measured_high", "summary.measured_mass", mass >> 64)
         return summary
 
 
@@ -200,8 +201,8 @@ class CoordinatorState:
 
     def _struct(self) -> Any:
         status = _library.sized("per_coordinator_state")
-        for field in dataclasses.fields(self):
-            setattr(status, field.name, getattr(self, field.name))
+        for name, value in vars(self).items():
+            _options.set_field(status, name, f"state.{name}", value)
         return status
 
 
@@ -281,6 +282,8 @@ class Coordinator(Handle):
         # Options that are not given keep the library's defaults.
         _options.set_options(given, {name: value for name, value in options.items() if value is not None})
         _options.set_options(given, {"capacity": capacity})
+        if not isinstance(state, (CoordinatorState, type(None))):
+            raise InvalidArgument(f"state is {kind_of(state)}; allowed: None, or a CoordinatorState")
         status = NULL if state is None else state._struct()
         self._handle = created(lib.per_coordinator_create, given, _options.whole("n_shards", n_shards), status)
         self._batch_size = 0
@@ -307,6 +310,8 @@ class Coordinator(Handle):
         summary : ShardSummary or None
             The result of the shard's summarize(). None: the shard is gone.
         """
+        if not isinstance(summary, (ShardSummary, type(None))):
+            raise InvalidArgument(f"summary is {kind_of(summary)}; allowed: None, or a ShardSummary")
         struct = NULL if summary is None else summary._struct()
         check(lib.per_coordinator_report(self._open(), _options.whole("shard", shard), struct))
 

@@ -16,7 +16,7 @@ from per._adding import Adding
 from per._buffer import Buffer
 from per._diagnostics import read_statistics
 from per._drawing_ahead import DrawingAhead
-from per._errors import PerWarning, about
+from per._errors import Error, PerWarning, about
 from per._handle import constructor, created
 from per._library import NULL, check, ffi, lib
 from per._on_policy import OnPolicy
@@ -660,7 +660,12 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     # ------------------------------------------------------------- object
 
     def __repr__(self) -> str:
-        state = f"live={len(self)}" if self._handle is not None else "closed"
+        state = "closed"
+        if self._handle is not None:
+            try:
+                state = f"live={len(self)}"
+            except Error:
+                state = "of another process"
         fields = ", ".join(f"{name!r}: {field.dtype}{list(field.shape)}" for name, field in self._fields.items())
         return (
             f"per.ReplayBuffer({self._capacity}, {{{fields}}}, n_envs={self._n_envs}, device={self._device!r}, "

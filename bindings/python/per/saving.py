@@ -80,7 +80,10 @@ class Save:
         return status
 
     def __repr__(self) -> str:
-        return f"per.Save({'done' if self.done else f'{self.progress:.0%}'})"
+        try:
+            return f"per.Save({'done' if self.done else f'{self.progress:.0%}'})"
+        except Error:
+            return "per.Save(of another process)"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("per.Save cannot be pickled: it is a handle of this process")

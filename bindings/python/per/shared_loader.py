@@ -115,9 +115,8 @@ class SharedLoader(Handle):
     def _open(self) -> Any:
         if "_check_open" not in vars(self):
             raise InvalidArgument("the shared loader belongs to another process; allowed here: reader()")
-        handle = super()._open()
         self._check_open()
-        return handle
+        return super()._open()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _of_path, (self._path,)

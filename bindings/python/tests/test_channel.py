@@ -280,6 +280,11 @@ def test_each_end_refuses_what_is_wrong():
     with pytest.raises(per.IoError, match="no channel that can be opened"):
         copy.writer()
     writer.close()
+    kept = buffer.channel()
+    other = kept.writer()
+    buffer.close()
+    with pytest.raises(per.InvalidArgument, match="the channel was closed"):
+        other.flush()
     with pytest.raises(per.InvalidArgument, match="the writer is closed"):
         writer.cut()
 

@@ -833,6 +833,9 @@ def test_a_settling_that_was_given_up_still_chooses_anew():
         ({"live": 3, "measured_scale": 0, "measured_mass": 2**127}, "measured_high is"),
         ({"max_priority": float("nan")}, "max_priority is nan"),
         ({"largest_leaf": float("inf")}, "largest_leaf is inf"),
+        ({"live": 2**70}, rf"^summary.live is {2**70}; allowed: whole numbers from -2\^63 to 2\^63 - 1"),
+        ({"measured_mass": -1}, "^summary.measured_mass is -1; allowed: whole numbers from 0"),
+        ({"max_priority": "1"}, "^summary.max_priority is '1', a str; allowed: a number"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -841,6 +844,16 @@ def test_summaries_that_no_buffer_has_are_refused(fields, message):
     with pytest.raises(per.InvalidArgument, match=message):
         coordinator.report(0, dataclasses.replace(LAW, **fields))
     coordinator.draw(4)  # its state is unchanged: the shards agree
+
+
+def test_states_and_summaries_of_another_type_are_refused():
+    coordinator, _ = settled(1.0, 1.0)
+    with pytest.raises(per.InvalidArgument, match="summary is a str; allowed: None, or a ShardSummary"):
+        coordinator.report(0, "gone")
+    state = dataclasses.replace(coordinator.state(), total_mass=-1)
+    for given, words in ((state, "state.total_mass is -1; allowed: whole numbers from 0"), ({}, "state is a dict")):
+        with pytest.raises(per.InvalidArgument, match=words):
+            per.Coordinator(2000, 2, n_envs=2, state=given)
 
 
 def test_the_largest_summaries_are_settled():

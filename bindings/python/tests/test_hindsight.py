@@ -52,6 +52,20 @@ def test_own_exceptions_pass_through_and_the_call_is_no_draw():
     same(buffer.sample(8), twin.sample(8))
 
 
+@pytest.mark.parametrize("sequence_length", [None, 2])
+def test_own_errors_of_this_library_are_raised_by_the_first_call(sequence_length):
+    calls = []
+
+    def failing(achieved, goal):
+        calls.append(achieved)
+        raise per.InvalidArgument("this goal is refused")
+
+    buffer = filled(sequence_length=sequence_length)
+    with pytest.raises(per.InvalidArgument, match="this goal is refused"):
+        buffer.sample(8, hindsight=per.Hindsight("observation", "goal", failing))
+    assert len(calls) == 1
+
+
 @pytest.mark.parametrize(
     "given, words",
     [

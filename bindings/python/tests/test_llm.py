@@ -11,7 +11,9 @@ import dataclasses
 import importlib.metadata
 import itertools
 import multiprocessing
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -927,6 +929,22 @@ def test_threads_share_a_ledger():
     assert used == [*range(4 * n_versions)]
 
 
+def test_a_wait_ends_with_the_error_of_a_signal_handler_whatever_it_is():
+    class Mine(TimeoutError):
+        pass
+
+    def handler(*_):
+        raise Mine
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(Mine):
+            per.llm.Groups(2, capacity=4).wait_blocking(1, timeout=30)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_a_wait_ends_after_its_timeout():
     with pytest.raises(per.Timeout, match=r"timeout is 0.05; not ready yet \(version 0, 0 groups open"):
         ledger().wait_blocking(1, timeout=0.05)
@@ -1005,6 +1023,9 @@ def test_restored_prompts_are_drawn_as_the_saved_ones():
         (lambda prompts: per.llm.Prompts([1, 2, 1]), r"keys has 3 prompts, 1 of them repeated"),
         (lambda prompts: per.llm.Prompts("abc"), r"keys is a str; allowed: ints or strings, each a prompt"),
         (lambda prompts: per.llm.Prompts([1.5, 2.5]), r"keys is a list; allowed: ints or strings, each a prompt"),
+        (lambda prompts: per.llm.Prompts(None), r"keys is None; allowed: ints or strings, each a prompt"),
+        (lambda prompts: prompts.update([["a"]], [1.0]), r"keys is \[\['a'\]\]; allowed: a list of prompts"),
+        (lambda prompts: prompts.rates(None), r"keys is None; allowed: a list of prompts"),
         (lambda prompts: per.llm.Prompts([1], epsilon=0), r"epsilon is 0"),
         (lambda prompts: per.llm.Prompts([1], epsilon=1e-50), r"epsilon is 1e-50"),
         (lambda prompts: prompts.sample(4), r"k is 4; allowed: 0 to 3"),
@@ -1156,6 +1177,72 @@ def test_a_state_dict_goes_through_torch_save(arrays, tmp_path):
     torch.save({"groups": groups.state_dict()}, tmp_path / "model")
     state = torch.load(tmp_path / "model", weights_only=arrays == "torch")
     assert per.llm.Groups.load(state["groups"]).counts() == groups.counts()
+
+
+class Interrupt(Exception):
+    pass
+
+
+def interrupt(*_):
+    raise Interrupt
+
+
+def test_an_interrupted_call_of_another_process_leaves_its_answer_to_no_other():
+    groups = per.llm.Groups(2, capacity=8)
+    client = per.llm.connect(per.llm.serve(groups))
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(Interrupt):
+            client.wait_blocking(1, timeout=30)
+        signal.signal(signal.SIGALRM, lambda *_: seen.append(client.version))
+        seen = []
+        for n in range(300):
+            signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + n))
+            assert client.room == 8 and client.counts().issued == 0, n
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert {*seen} == {0}
+
+
+def test_a_forked_child_gets_the_answers_to_its_own_calls():
+    client = per.llm.connect(per.llm.serve(per.llm.Groups(2, capacity=8)))
+    assert client.room == 8
+    child = os.fork()
+    calls = [client.version if child == 0 else client.room for _ in range(300)]
+    if child == 0:
+        os._exit(0 if {*calls} == {0} else 1)
+    assert os.waitpid(child, 0)[1] == 0 and {*calls} == {8}
+
+
+def serve_until_killed(address, fork):
+    address.put(per.llm.serve(per.llm.Groups(2, capacity=8)))
+    fork.wait()
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
+    child.start()
+    address.put(child.pid)
+    child.join()
+
+
+def test_clients_of_a_process_that_is_killed_learn_of_it_though_a_child_of_its_lives():
+    context = multiprocessing.get_context("fork")
+    address, fork = context.Queue(), context.Event()
+    process = context.Process(target=serve_until_killed, args=(address, fork))
+    process.start()
+    where = address.get(timeout=20)
+    client = per.llm.connect(where)
+    fork.set()
+    child = address.get(timeout=20)
+    threading.Timer(0.3, os.kill, (process.pid, signal.SIGKILL)).start()
+    try:
+        with pytest.raises(ConnectionResetError, match="the process that serves this object has ended"):
+            client.wait_blocking(1, timeout=25)
+        with pytest.raises(OSError):
+            per.llm.connect(where)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        process.join()
 
 
 def test_processes_share_prompts():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import multiprocessing
 import os
 import pickle
@@ -340,6 +341,18 @@ def train(rank: int, loader: per.SharedLoader, rendezvous: str, results: object)
         batches.flush()
     results.put([value.detach().numpy().tolist() for value in model.parameters()])
     torch.distributed.destroy_process_group()
+
+
+def test_a_reader_that_waits_learns_that_the_buffer_is_closed():
+    buffer = per.ReplayBuffer(100, {"observation": per.Field()}, samples_per_insert=1, samples_tolerance=4)
+    kept = buffer.shared_loader(2, readers=1)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        batch = pool.submit(next, iter(kept.reader()))
+        concurrent.futures.wait([batch], 0.1)
+        assert not batch.done()
+        buffer.close()
+        with pytest.raises(per.InvalidArgument, match="the shared loader was closed"):
+            batch.result(30)
 
 
 def test_ranks_of_a_data_parallel_learner_share_a_buffer(tmp_path):

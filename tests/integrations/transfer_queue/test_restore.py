@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 
 def started(folder):
     program = [sys.executable, str(Path(__file__).with_name("learner.py")), str(folder)]
     return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=(folder / "errors").open("a"), text=True)
 
 
+@pytest.mark.long
 def test_groups_are_used_once_when_the_trainer_is_killed_and_restored(tmp_path):
     with started(tmp_path) as learner:
         for line in learner.stdout:

@@ -52,6 +52,7 @@ function channel(buffer::ReplayBuffer; env_ids = nothing, slots = nothing, when_
             return status
         end
     end
+    add_served!(buffer, handle)
     path = Ref{Ptr{UInt8}}(C_NULL)
     call(pointer -> per_channel_get_address(pointer, path, C_NULL), handle)
     return Channel(handle, GC.@preserve handle unsafe_string(path[]))

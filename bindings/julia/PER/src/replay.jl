@@ -86,6 +86,8 @@ struct ReplayBuffer
     n_adds::Threads.Atomic{Int64}
     warned_of_resets::Threads.Atomic{Bool}
     mean_lengths::Dict{Symbol,Threads.Atomic{Float64}}  # of rows of any length in the last batch, by array
+    served::Vector{WeakRef}  # handles of its channels and shared loaders
+    served_lock::ReentrantLock
 
     function ReplayBuffer(handle::Handle{per_replay}, arrays, current_stream)
         options, fields = described(FieldLayout, handle)
@@ -93,7 +95,8 @@ struct ReplayBuffer
         steps = options[].sequence_length == 0 ? 0 : options[].burn_in + options[].sequence_length
         return new(handle, fields, options[].n_envs, options[].capacity, steps, options[].keep_times_sampled == 1,
                    ReentrantLock(), memory, Threads.Atomic{Int64}(0), Threads.Atomic{Bool}(false),
-                   Dict(name => Threads.Atomic{Float64}(0) for name in ragged_names(fields)))
+                   Dict(name => Threads.Atomic{Float64}(0) for name in ragged_names(fields)), WeakRef[],
+                   ReentrantLock())
     end
 end
 
@@ -182,7 +185,22 @@ function capacity_for(transitions; episode_length = 0, fields = NamedTuple(), ar
     return capacity[]
 end
 
-Base.close(buffer::ReplayBuffer) = close(getfield(buffer, :handle))
+
+# Also closes its channels and shared loaders, whose other processes would wait for a buffer that is gone.
+function Base.close(buffer::ReplayBuffer)
+    close(getfield(buffer, :handle))
+    served = lock(() -> map(reference -> reference.value, buffer.served), buffer.served_lock)
+    foreach(handle -> handle === nothing || close(handle), served)
+    return nothing
+end
+
+function add_served!(buffer, handle)
+    lock(buffer.served_lock) do
+        filter!(reference -> reference.value !== nothing, buffer.served)
+        push!(buffer.served, WeakRef(handle))
+    end
+    return nothing
+end
 Base.isopen(buffer::ReplayBuffer) = isopen(getfield(buffer, :handle))
 
 function Base.length(buffer::ReplayBuffer)

@@ -50,6 +50,7 @@ function shared_loader(buffer::ReplayBuffer, batch_size; readers, slots = nothin
             return status
         end
     end
+    add_served!(buffer, handle)
     path = Ref{Ptr{UInt8}}(C_NULL)
     call(pointer -> per_shared_loader_get_address(pointer, path, C_NULL), handle)
     return SharedLoader(handle, GC.@preserve handle unsafe_string(path[]))

@@ -41,6 +41,16 @@
         @test_throws PERError add!(writer; step(2)...)
     end
 
+    @testset "a buffer is closed with its channels and shared loaders" begin
+        buffer = ReplayBuffer(100, fields)
+        steps, batches = channel(buffer), shared_loader(buffer, 2; readers = 1)
+        writer, reader = PER.Writer(steps.path), PER.Reader(batches.path)
+        close(buffer)
+        @test !isopen(steps) && !isopen(batches)
+        @test is_invalid(thrown(() -> add!(writer; step(1)...)), "the channel was closed")
+        @test is_invalid(thrown(() -> take!(reader)), "the shared loader was closed")
+    end
+
     @testset "steps come in by calls, and not by themselves" begin
         buffer = ReplayBuffer(100, fields)
         steps = channel(buffer; slots = 4, moved_by = :calls)

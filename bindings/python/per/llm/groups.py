@@ -607,9 +607,10 @@ class Groups(Generic[Array]):
         end = time.monotonic() + seconds_of(timeout)
         while (change := self._waiter(groups, tokens, room)) is not None:
             try:
-                change.result(min(max(end - time.monotonic(), 0), threading.TIMEOUT_MAX))
-            except concurrent.futures.TimeoutError:
-                raise Timeout(f"timeout is {timeout}; not ready yet ({self})") from None
+                if not concurrent.futures.wait(
+                    [change], min(max(end - time.monotonic(), 0), threading.TIMEOUT_MAX)
+                ).done:
+                    raise Timeout(f"timeout is {timeout}; not ready yet ({self})")
             finally:
                 self._waiters.discard(change)
 

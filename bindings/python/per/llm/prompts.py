@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +43,12 @@ class Prompts(Generic[Key]):
     """
 
     def __init__(self, keys: Iterable[Key], *, epsilon: float = 0.01, seed: IntLike = 0) -> None:
-        self._keys: list[Key] = list(keys)
-        if isinstance(keys, str) or not all(isinstance(key, (int, str, np.integer)) for key in self._keys):
+        self._keys: list[Key] = list(keys) if isinstance(keys, Iterable) else []
+        if (
+            isinstance(keys, str)
+            or not isinstance(keys, Iterable)
+            or not all(isinstance(key, (int, str, np.integer)) for key in self._keys)
+        ):
             raise InvalidArgument(f"keys is {kind_of(keys)}; allowed: ints or strings, each a prompt")
         self._places: dict[Key, int] = {key: place for place, key in enumerate(self._keys)}
         if (n_repeated := len(self._keys) - len(self._places)) or not self._keys:
@@ -139,6 +143,9 @@ class Prompts(Generic[Key]):
         with self._locked():
             vars(self).update({name: value for name, value in vars(other).items() if name != "_lock"})
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("per.llm.Prompts cannot be pickled or copied; allowed: state_dict(), and serve()")
+
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         if self._lock._is_owned():
@@ -154,6 +161,8 @@ class Prompts(Generic[Key]):
         except KeyError as error:
             allowed = "the prompts that were given at first"
             raise InvalidArgument(f"keys has {error.args[0]!r}; allowed: {allowed}") from error
+        except TypeError as error:
+            raise InvalidArgument(f"keys is {keys!r}; allowed: a list of prompts") from error
 
     def _rebuild(self) -> None:
         """Makes the tree that the rates alone determine. After updates its masses may have another scale."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import multiprocessing
+import os
 import pickle
 import threading
-from multiprocessing.managers import BaseManager, BaseProxy
-from typing import Any
+import time
+import weakref
+from multiprocessing.connection import Client, Listener, answer_challenge, deliver_challenge
+from typing import Any, NoReturn
 
 from per._errors import InvalidArgument, Timeout, kind_of
 from per.llm.groups import Groups
@@ -16,23 +20,85 @@ from per.llm.prompts import Prompts
 
 _NAMES = {name for kind in (Groups, Prompts) for name in dir(kind) if name[0] != "_"}
 
+_ends: weakref.WeakSet[Any] = weakref.WeakSet()  # those of servers, of listeners and connections
 
-class _Served:
-    """The object of a server. Tensors are pickled by value: multiprocessing would send descriptors of shared memory."""
 
-    def __init__(self, served: Groups[Any] | Prompts[Any]) -> None:
-        self._served = served
+def _close_ends() -> None:
+    """A forked child that kept them would keep clients waiting after the death of the server."""
+    for end in list(_ends):
+        end.close()
 
-    def call(self, request: bytes) -> bytes:
+
+os.register_at_fork(after_in_child=_close_ends)
+
+
+def _accept(listener: Listener, served: Any, authkey: bytes) -> None:
+    while True:
+        try:
+            client = listener.accept()
+        except OSError:  # such as too many open files
+            time.sleep(0.1)
+            continue
+        _ends.add(client)
+        threading.Thread(target=_answer, args=(client, served, authkey), daemon=True).start()
+
+
+def _answer(client: Any, served: Any, authkey: bytes) -> None:
+    """Answers the calls of a client until it closes the connection."""
+    with client, contextlib.suppress(EOFError, OSError, multiprocessing.AuthenticationError):
+        deliver_challenge(client, authkey)
+        answer_challenge(client, authkey)
+        while True:
+            client.send_bytes(_answer_to(client.recv_bytes(), served))
+
+
+def _answer_to(request: bytes, served: Any) -> bytes:
+    """Whether the call succeeded, and its result or error. Pickle sends tensors by value, multiprocessing would not."""
+    try:
         name, given, named = pickle.loads(request)
-        found = getattr(self._served, name)
-        return pickle.dumps(found(*given, **named) if callable(found) else found)
+        found = getattr(served, name)
+        return pickle.dumps((True, found(*given, **named) if callable(found) else found))
+    except Exception as error:
+        try:
+            return pickle.dumps((False, error))
+        except Exception:
+            return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")))
 
 
-class Proxy(BaseProxy):
-    """Stands for a Groups or Prompts of another process: all calls and properties of it work as there."""
+class Proxy:
+    """Stands for a Groups or Prompts of another process: all calls and properties of it work as there.
 
-    _exposed_ = ("call",)
+    Raises OSError if that process has ended.
+    """
+
+    def __init__(self, address: Any, authkey: bytes | None) -> None:
+        self._address, self._authkey = address, authkey
+        # A call takes a connection out, so that no other thread, handler or forked child reads its answer.
+        self._process, self._idle = os.getpid(), [self._connection()]
+
+    def _connection(self) -> Any:
+        return Client(self._address, authkey=_key(self._authkey))
+
+    def _call(self, name: str, *given: Any, **named: Any) -> Any:
+        request = pickle.dumps((name, given, named))
+        if self._process != os.getpid():
+            self._process, self._idle = os.getpid(), []
+        connection = None
+        with contextlib.suppress(IndexError):
+            connection = self._idle.pop()
+        connection = connection or self._connection()
+        try:
+            connection.send_bytes(request)
+            has_succeeded, result = pickle.loads(connection.recv_bytes())
+        except BaseException as error:  # also an interrupt, after which the answer would come
+            connection.close()
+            if isinstance(error, EOFError):
+                raise ConnectionResetError("the process that serves this object has ended") from error
+            raise
+        self._idle.append(connection)
+        if not has_succeeded:
+            raise result
+        return result
 
     def __getattr__(self, name: str) -> Any:
         if name not in _NAMES:
@@ -46,9 +112,8 @@ class Proxy(BaseProxy):
     def __len__(self) -> int:
         return int(self._call("__len__"))
 
-    def _call(self, name: str, *given: Any, **named: Any) -> Any:
-        result: Any = self._callmethod("call", (pickle.dumps((name, given, named)),))  # type: ignore[func-returns-value]
-        return pickle.loads(result)
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("what per.llm.connect() returned cannot be pickled or copied; allowed: to connect() there")
 
     async def wait(self, *given: Any, **named: Any) -> None:
         """Groups.wait(), on a thread of the server and one of this process."""
@@ -57,11 +122,8 @@ class Proxy(BaseProxy):
                 return await asyncio.to_thread(self._call, "wait_blocking", *given, **named, timeout=1)
 
 
-class _Manager(BaseManager):
-    pass
-
-
-_Manager.register("served", proxytype=Proxy)
+def _key(authkey: bytes | None) -> bytes:
+    return multiprocessing.current_process().authkey if authkey is None else authkey
 
 
 def serve(served: Groups[Any] | Prompts[Any], address: Any = None, *, authkey: bytes | None = None) -> Any:
@@ -78,10 +140,10 @@ def serve(served: Groups[Any] | Prompts[Any], address: Any = None, *, authkey: b
     """
     if not isinstance(served, (Groups, Prompts)):
         raise InvalidArgument(f"served is {kind_of(served)}; allowed: per.llm.Groups and per.llm.Prompts")
-    server: Any = _Manager(address, authkey).get_server()
-    server.registry = {"served": (lambda: _Served(served), Proxy._exposed_, None, Proxy)}
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server.address
+    listener = Listener(address, backlog=64)
+    _ends.add(listener)
+    threading.Thread(target=_accept, args=(listener, served, _key(authkey)), daemon=True).start()
+    return listener.address
 
 
 def connect(address: Any, *, authkey: bytes | None = None) -> Any:
@@ -94,6 +156,4 @@ def connect(address: Any, *, authkey: bytes | None = None) -> Any:
     authkey : bytes, optional
         The secret of the server. None: that of multiprocessing.
     """
-    client = _Manager(address, authkey)
-    client.connect()
-    return client.served()  # type: ignore[attr-defined]
+    return Proxy(address, authkey)
