@@ -15,10 +15,6 @@ PROGRAMS = pathlib.Path(__file__).resolve().parents[3] / "examples" / "python"
 AGENTS = ("torch", "gymnasium")
 
 # Modules that a program needs, and the expected end of its progress bar and its output.
-# They share their code with others, or hardly use the buffer.
-LONG = ("cartpole_dqn_graph", "cartpole_laber", "cartpole_ppo", "cartpole_r2d2")
-
-
 SHORT_MODES = {
     "cartpole_dqn": (AGENTS, "600/600", "prioritized: solved 0 of 1"),
     "cartpole_dqn_graph": (AGENTS, "600/600", r"\d+ us a training step (step by step on cpu|as one CUDA graph)"),
@@ -40,6 +36,9 @@ SHORT_MODES = {
         r"DeepSea 10 x 10: prioritized [\d,]+, uniform [\d,]+ updates .* 2 of 2 pairs, p = 0.5",
     ),
 }
+
+# They share their code with others, or hardly use the buffer.
+LONG = ("cartpole_dqn_graph", "cartpole_laber", "cartpole_ppo", "cartpole_r2d2")
 
 
 def skip_without(*modules):

@@ -51,7 +51,7 @@ Other array libraries need the methods of [`PER.is_device_array`](@ref), [`PER.d
 `buffer.n_envs` can be read; `buffer.alpha`, `buffer.beta`, `buffer.gamma`, `buffer.n_step` and
 `buffer.save_compression` can be read and set, and so can `buffer.version`, which only grows. Setting `beta` ends its
 schedule. The garbage collector frees the memory,
-or earlier `close(buffer)`.
+or earlier `close(buffer)`, which also closes its channels and shared loaders.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(1000, (observation = Field(Float32, 4), action = Field(Int64)); seed = 7);
@@ -185,7 +185,6 @@ function capacity_for(transitions; episode_length = 0, fields = NamedTuple(), ar
     return capacity[]
 end
 
-
 # Also closes its channels and shared loaders, whose other processes would wait for a buffer that is gone.
 function Base.close(buffer::ReplayBuffer)
     close(getfield(buffer, :handle))
@@ -201,6 +200,7 @@ function add_served!(buffer, handle)
     end
     return nothing
 end
+
 Base.isopen(buffer::ReplayBuffer) = isopen(getfield(buffer, :handle))
 
 function Base.length(buffer::ReplayBuffer)
