@@ -35,8 +35,8 @@
  * Fork.       fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
  *             PER_CPU stay usable in a forked child, which then has its own copy. In a child every call except _free on
  *             a PER_CUDA handle, a buffer with `storage`, a loader, a reader, a save, a channel or a writer is an
- *             error. The only file descriptors of the library that a child keeps are those of the memory of channels
- *             and shared loaders: a file lock ends with the process that took it.
+ *             error. Of the library's file descriptors a child keeps only those of the memory of channels and shared
+ *             loaders, so a file lock ends with the process that took it.
  * Signals.    A signal handler may call per_abi_version(), per_version() and per_status_name(), and nothing else: all
  *             other functions take locks or allocate. A call that a handler interrupts continues afterwards, and so
  *             does its wait. A thread must not be cancelled (pthread_cancel()) during a call: it must disable
@@ -75,16 +75,16 @@
  *             another thread writes to such an array during the call, any of the values may be used, but nothing worse
  *             happens.
  * Sizes.      Most structs begin with struct_size, which tells the library which members the program knows. Call a
- *             struct's _init function first, with the sizeof of that very struct: it writes that many bytes, because a
- *             larger size counts as that of a newer header. Structs that a call fills and whose size it takes, such as
- *             statistics, need no _init: the call sets struct_size itself. A per_field has no struct_size; the
- *             field_size given with an array of fields serves the same purpose. A program built against an older header
- *             works with a newer library: members are only ever appended, members unknown to the program keep their
- *             earlier behaviour, and nothing beyond the program's struct is read or written. A program built against a
- *             newer header works with an older library as long as the members unknown to the library are 0, as _init
- *             leaves them. Setting one is PER_ERROR_UNSUPPORTED; in results they are 0. A size that no version of a
- *             struct has had is PER_ERROR_INVALID_ARGUMENT, unless it is larger than that of this library's header, a
- *             multiple of 8 and at most 4096: it then counts as that of a newer header.
+ *             struct's _init function first, and pass it the sizeof of exactly that struct: _init writes that many
+ *             bytes, since it takes a larger size for that of a newer header. Structs that a call fills and whose size
+ *             it takes, such as statistics, need no _init: the call sets struct_size itself. A per_field has no
+ *             struct_size; the field_size given with an array of fields serves the same purpose. A program built
+ *             against an older header works with a newer library: members are only ever appended, members unknown to
+ *             the program keep their earlier behaviour, and nothing beyond the program's struct is read or written. A
+ *             program built against a newer header works with an older library as long as the members unknown to the
+ *             library are 0, as _init leaves them. Setting one is PER_ERROR_UNSUPPORTED; in results they are 0. A size
+ *             that no version of a struct has had is PER_ERROR_INVALID_ARGUMENT, unless it is larger than that of this
+ *             library's header, a multiple of 8 and at most 4096: it then counts as that of a newer header.
  */
 #ifndef PER_BASE_H
 #define PER_BASE_H
@@ -125,12 +125,11 @@ typedef enum per_status {
     PER_ERROR_EMPTY = 3,         /* nothing can be drawn */
     PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0, a per_ragged has too little room, or
                                     max_heap_bytes is used up */
-    PER_ERROR_BUSY = 5,          /* the buffer already has a loader, or a save is still running; a loader that may not
-                                    wait has no batch yet, or a save has not ended; a channel already has a writer, or
-                                    got no room in time; a shared loader has all its readers, or had no batch in time;
-                                    the rate limiter does not allow the call yet, for which per_loader_next() does not
-                                    wait; a checkpoint directory is locked by others; or the call comes from inside the
-                                    buffer's own save callback */
+    PER_ERROR_BUSY = 5,          /* the buffer already has a loader; a save is still running; a channel already has a
+                                    writer, or a shared loader its maximum number of readers; a batch, room in a ring
+                                    or the lock of a checkpoint directory was not available in time; the rate limiter
+                                    does not allow the call yet (per_loader_next() does not wait for it); or the call
+                                    comes from inside the buffer's own save callback */
     PER_ERROR_UNSUPPORTED = 6,   /* an option, device, file format or function that this version or build does not
                                     have */
     PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why. The driver must support the major
@@ -166,10 +165,9 @@ typedef struct per_array {
                              has. Set it during development */
     int32_t ndim;         /* 0 .. 16; ignored if shape is NULL */
     int32_t dtype;        /* a per_dtype: the type of *data */
-    const int64_t* offsets; /* of a field with max_length: [n + 1] for n rows, ascending; row i is the values
-                               offsets[i] .. offsets[i + 1] - 1. NULL if there is one row: all values, whose number is
-                               shape[0]. Must be NULL for all other arrays. `data` is needed even if all rows are
-                               empty */
+    const int64_t* offsets; /* [n + 1] ascending, for the n rows of a field with max_length: row i has the values
+                               offsets[i] .. offsets[i + 1] - 1. NULL: there is one row, which has all shape[0] values.
+                               Must be NULL for all other arrays. `data` is needed even if all rows are empty */
 } per_array;
 
 /* The device that holds a handle's memory and does its work. */

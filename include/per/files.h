@@ -16,7 +16,7 @@
  *         exit(1);
  *     }
  *
- *     static int64_t put(void* file, const void* bytes, int64_t size) { // takes bytes to wherever a program wants them
+ *     static int64_t put(void* file, const void* bytes, int64_t size) { // sends the bytes anywhere
  *         return (int64_t)fwrite(bytes, 1, (size_t)size, file);
  *     }
  *
@@ -230,7 +230,7 @@ PER_API void per_save_free(per_save* save);
 typedef struct per_load_options {
     uint64_t struct_size; /* set by _init; do not change */
     int32_t device;       /* a per_device; _init: PER_CPU */
-    int32_t device_index; /* which CUDA device; 0 for PER_CPU; _init: 0 */
+    int32_t device_index; /* index of the CUDA device; 0 for PER_CPU; _init: 0 */
     per_memory memory;    /* as in per_replay_options; _init: the system's memory, and no storage */
     int64_t timeout_ms;   /* milliseconds to wait for a checkpoint directory, >= 0; or -1: no limit; _init:
                              PER_DIRECTORY_TIMEOUT_MS */

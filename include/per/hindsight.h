@@ -99,7 +99,7 @@ extern "C" {
  *   count           steps, window by window in batch order, each window in time order
  *   achieved        [count, shape of the field] the goal achieved after the step
  *   goals           [count, shape of the field] the goal of its transition
- *   rewards_out     [count] to be written
+ *   rewards_out     [count] receives the reward of each step
  *   terminated_out  [count] whether the step ends in a terminal state (nonzero: true): initially the stored flag, which
  *                   may be changed
  *   returns         0; any other value makes the call fail
@@ -107,9 +107,9 @@ extern "C" {
  * reward, discount, gamma_m, n_steps, terminated and next_fields are computed from the results as from stored steps: a
  * window ends at its first terminal step. `truncated` is the stored flag of the step where a window ends, or 0 if that
  * step is terminal. A step given with both flags was stored as terminated only: if the function clears `terminated`,
- * both flags are 0. A sequence gets one goal, for PER_GOAL_FUTURE from its first step on; rewards are computed for all
- * its steps and for those that its last returns reach. A terminal step ends the windows of returns, as for single
- * transitions; padding is unchanged.
+ * both flags are 0. A sequence gets one goal, which PER_GOAL_FUTURE takes from its first step or a later one; rewards
+ * are computed for all its steps and for those that its last returns reach. A terminal step ends the windows of
+ * returns, as for single transitions; padding is unchanged.
  *
  * `reward` runs on the thread of the call without a lock on the buffer: it may use any handle, including this one, but
  * must not free it. Changes made meanwhile do not affect the batch. `reward` must not leave by an exception or longjmp;
@@ -123,8 +123,8 @@ extern "C" {
  */
 
 /*
- * Steps of its episode whose achieved goal may become the new goal of a transition (Andrychowicz et al. 2017,
- * arXiv:1707.01495, section 4.5).
+ * Steps in a transition's episode from which its new goal may be taken (Andrychowicz et al. 2017, arXiv:1707.01495,
+ * section 4.5).
  */
 typedef enum per_goal_strategy {
     PER_GOAL_FUTURE = 0, /* its own step and all later ones, each equally likely */

@@ -94,8 +94,8 @@ extern "C" {
  *          per_replay_set() wait, holding the buffer's lock, until the device has read any frame that they overwrite.
  *          They wait for that kernel, and the kernel waits for the work that was enqueued before earlier releases on
  *          the streams of these releases. Work enqueued on a stream before a release must therefore not wait for a call
- *          on the buffer, from any thread. If the wait fails, these calls are PER_ERROR_CUDA and change nothing. Apart
- *          from them only the end of the loader waits in this way.
+ *          on the buffer, from any thread. If the wait fails, these calls are PER_ERROR_CUDA and change nothing.
+ *          Besides these calls, only the end of the loader waits in this way.
  *
  * Counts.  A batch advances beta's schedule when it is handed out, and has the beta of its position. It advances
  *          `samples` and the random state when it is drawn, even if it is never handed out.
@@ -148,9 +148,9 @@ PER_API per_status per_loader_create(per_replay* replay, const per_loader_option
 /*
  * Hands out the next batch. It has all arrays of per_batch (mask for sequences only, times_sampled with
  * keep_times_sampled). They are in the slot and may be read and written until the slot is released. Rows of any length
- * are packed: the per_ragged of a field, which is to be read only, has their values, offsets and total. Sequences keep
- * the n_step that the loader was created with. If that of the buffer is set below it, draws fail from then on with
- * PER_ERROR_INVALID_ARGUMENT: a loader for the smaller n_step has to be created.
+ * are packed: the per_ragged of a field, which is read-only, has their values, offsets and total. Sequences keep the
+ * n_step that the loader was created with. If the buffer's n_step is set below that, draws fail with
+ * PER_ERROR_INVALID_ARGUMENT until a new loader is created.
  *
  * A prefetched draw that failed, for example because nothing was live, is retried when its turn comes. If it fails
  * again, this call returns its status and message (or the next call does, if this one has timed out), and the call

@@ -1,10 +1,10 @@
 /*
  * per/mixture.h - one batch from several buffers, in fixed shares.
  *
- * For agents that learn from demonstrations beside their own steps (Ball et al. 2023, "Efficient Online Reinforcement
- * Learning with Offline Data", takes half of each batch from either), or from one buffer per task. Each buffer draws
- * its rows as it does alone, one buffer's rows after the other's; the weights are those of the mixture. Here half of
- * each batch comes from demonstrations:
+ * It serves agents that learn from demonstrations as well as from their own steps (Ball et al. 2023, "Efficient Online
+ * Reinforcement Learning with Offline Data", take half of each batch from each), or from one buffer per task. Each
+ * buffer draws its rows as it would alone; the rows of the buffers follow each other, and the weights are those of the
+ * mixture. Here half of each batch comes from demonstrations:
  *
  *     #include <per.h>
  *     #include <stdio.h>
@@ -79,20 +79,20 @@
 extern "C" {
 #endif
 
-/* What happens to a batch while a source has no live transition. */
+/* Handling of a source that has no live transition. */
 typedef enum per_when_empty {
     PER_EMPTY_ERROR = 0, /* a batch in which the source has rows is PER_ERROR_EMPTY */
-    PER_EMPTY_OTHERS = 1 /* the source has no rows and owes none later; the others divide its share, each in proportion
-                            to its own. If all sources with a share are empty: PER_ERROR_EMPTY */
+    PER_EMPTY_OTHERS = 1 /* the source gets no rows and is owed none later; the others divide its share in proportion to
+                            their own. If all sources with a share are empty: PER_ERROR_EMPTY */
 } per_when_empty;
 
 /*
- * A buffer of a mixture, and its share of each batch. The caller keeps an array of them from batch to batch, in which
- * one call at a time may run; it is the whole state of a mixture. Shares may be changed between calls.
+ * A buffer of a mixture, and its share of each batch. The caller keeps an array of sources from batch to batch. It is
+ * the whole state of the mixture, and only one call at a time may use it. Shares may be changed between calls.
  *
- * The buffers must be different ones, of one device, whose batches have the same arrays: the same fields (name, shape,
- * dtype, role, stack and max_length, in the same order), and the same sequence_length, burn_in and, with sequences,
- * n_step. Everything else may differ.
+ * The buffers must be distinct and on one device, and their batches must have the same arrays: the same fields (name,
+ * shape, dtype, role, stack and max_length, in the same order), and the same sequence_length, burn_in and, with
+ * sequences, n_step. Everything else may differ.
  */
 typedef struct per_source {
     per_replay* replay; /* still usable by itself */
@@ -107,11 +107,11 @@ typedef struct per_source {
 /*
  * Draws a batch from all sources, as one call.
  *
- * The numbers of rows are whole numbers whose sum is batch_size. What rounding adds to or takes from a source is
- * carried over to the next batch, so that shares are exact in the long run: 33 rows in two equal shares are 17 and 16,
- * then 16 and 17. A source of n rows draws them as per_replay_sample() with batch_size n does; one of no rows makes no
- * draw. A share of 0 gets no rows, whatever its carry. The rows of sources[0] come first, then those of sources[1], and
- * so on.
+ * Each source gets a whole number of rows; the numbers add up to batch_size. What rounding adds to or takes from a
+ * source is carried over to the next batch, so that shares are exact in the long run: 33 rows in two equal shares are
+ * 17 and 16, then 16 and 17. A source that gets n rows draws them as per_replay_sample() with batch_size n does; one
+ * that gets none makes no draw. A share of 0 gets no rows, whatever its carry. The rows of sources[0] come first, then
+ * those of sources[1], and so on.
  *
  * Row i of source k has P(i) = share_k P_k(i), where P_k(i) is its probability in its own buffer, and the weight
  *

@@ -132,7 +132,7 @@ PER_API void per_epochs_free(per_epochs* epochs);
  *   batch      single steps with stacks, even if the buffer draws sequences: fields, next_fields, reward, discount,
  *              n_steps (1), terminated, truncated, gamma_m, ids, priorities and times_sampled; weights, probabilities
  *              and mask must be NULL. May be NULL if capacity is 0
- *   count_out  how many there are, even if more than capacity
+ *   count_out  their number, even if it exceeds capacity
  *
  * PER_ERROR_INVALID_ARGUMENT. Cost: one pass over the buffer. Synchronises.
  */

@@ -84,7 +84,7 @@
  *         check(per_channel_create(replay, NULL, &channel));
  *         check(per_channel_get_address(channel, &path, NULL));
  *         run(act, path);
- *         check(per_channel_flush(channel, -1)); // what was written is now in the buffer
+ *         check(per_channel_flush(channel, -1)); // all written steps are now in the buffer
  *         per_channel_free(channel);
  *
  *         check(per_shared_loader_options_init(&loader_options, sizeof loader_options));
@@ -93,7 +93,7 @@
  *         check(per_shared_loader_create(replay, &loader_options, &loader));
  *         check(per_shared_loader_get_address(loader, &path, NULL));
  *         run(learn, path);
- *         per_shared_loader_free(loader); // what was sent is now in the buffer
+ *         per_shared_loader_free(loader); // all priorities that were sent are now in the buffer
  *
  *         check(per_replay_get_statistics(replay, &statistics, sizeof statistics));
  *         printf("%d transitions, %d new priorities\n", (int)statistics.live, (int)statistics.updates);
@@ -136,8 +136,8 @@ extern "C" {
  *          steps were dropped, and where the buffer refused a step.
  * Trust.   Shared memory is untrusted: the writer can write anything there. Whatever it writes, the buffer either gets
  *          steps, possibly meaningless ones, of the channel's environments, or cuts the writer off: its calls then
- *          fail, and those of the channel are PER_ERROR_CORRUPT_FILE. So are calls of the writer that find a value in
- *          the memory that no channel writes.
+ *          fail, and those of the channel are PER_ERROR_CORRUPT_FILE. Calls of the writer that find an impossible value
+ *          in the memory are PER_ERROR_CORRUPT_FILE, too.
  * Device.  On PER_CUDA steps are added on the legacy default stream. While steps may arrive, do not capture calls on
  *          the buffer in a graph, nor capture on a stream that synchronises with the legacy default stream. Errors that
  *          only the device can detect are counted by the buffer, as with per_replay_add(), and not by the channel.
@@ -333,10 +333,9 @@ PER_API void per_writer_free(per_writer* writer);
 
 /*
  * A shared loader is a loader whose slots are in shared memory. Several processes (the ranks of a data-parallel
- * learner, evaluators) read batches of one buffer in place and send priorities back: nothing is copied, sent or
- * pickled. The process of the buffer creates it, and passes a path or a descriptor to the others, where a per_reader
- * attaches to it; the same process may attach too. A thread of the library hands out batches and applies the
- * priorities.
+ * learner, evaluators) read batches of one buffer in place, without copying or pickling them, and send priorities back.
+ * The process of the buffer creates it, and passes a path or a descriptor to the others, where a per_reader attaches to
+ * it; the same process may attach too. A thread of the library hands out batches and applies the priorities.
  *
  * Order.   Each batch goes to one reader, and readers are served in the order of their requests. Together they get the
  *          batches of one per_loader with `readers` times `slots` slots, in that order. A reader's calls take effect in
@@ -453,8 +452,8 @@ PER_API per_status per_reader_describe(per_reader* reader, per_replay_options* o
 /*
  * Gets the next batch. It has all arrays of per_batch (mask for sequences only, times_sampled with keep_times_sampled).
  * They are in the slot, and may be read and written until the slot is released or the reader ends. Rows of any length
- * are packed: the per_ragged of a field, which is to be read only, has their values, and offsets that are the reader's
- * own, so that no other process can change them.
+ * are packed: the per_ragged of a field, which is read-only, has their values, and the reader's own copy of the
+ * offsets, which no other process can change.
  *
  *   timeout_ms  milliseconds, >= 0; or -1: no limit. After a timeout the request still stands: its batch is kept for
  *               the next call

@@ -27,7 +27,7 @@
  *         options.field_size = sizeof *fields;
  *         check(per_replay_create(&options, &replay));
  *
- *         for (int t = 0; t < 100; t++) { // episodes of ten steps, at the end of which there is a reward
+ *         for (int t = 0; t < 100; t++) { // episodes of ten steps, with a reward at the end
  *             float observation = t % 10, next_observation = t % 10 + 1, reward = t % 10 == 9;
  *             int32_t action = rand() % 2;
  *             uint8_t terminated = t % 10 == 9, truncated = 0;
@@ -58,7 +58,7 @@
  *         batch.weights = weights;
  *         batch.ids = ids;
  *         check(per_replay_sample(replay, NULL, 4, &batch, NULL));
- *         for (int i = 0; i < 4; i++) { // what a learner computes of the batch: here all values are 0
+ *         for (int i = 0; i < 4; i++) { // the TD errors of a learner whose values are all 0
  *             td_errors[i] = reward[i];
  *             printf("%g -> %g, reward %g, weight %.2f\n", observation[i], next_observation[i], reward[i], weights[i]);
  *         }
@@ -270,16 +270,15 @@ typedef struct per_memory {
     int32_t storage_preallocated; /* 1: per_replay_create() reserves disk space for all rows in `storage`; 0: calls that
                                      add steps reserve it, at most a MiB at a time in each lane; _init: 0 */
     int32_t reserved;             /* 0 */
-    int64_t max_heap_bytes;       /* >= 0: most bytes of memory for the values of fields with compression or max_length,
-                                     whose rows take what they need. A call that adds, sets or loads rows for which this
-                                     is too little is PER_ERROR_FULL, and changes nothing but memory_bytes. Memory is
-                                     taken in pieces, so a limit below 1 MiB for each such field makes little sense.
-                                     Rows that a save in the background still needs count, too. 0: no limit;
-                                     _init: 0 */
+    int64_t max_heap_bytes;       /* limit, in bytes, on the memory for values of fields with compression or max_length,
+                                     whose rows differ in size; >= 0. A call that would exceed it by adding, setting or
+                                     loading rows is PER_ERROR_FULL, and changes nothing but memory_bytes. Memory is
+                                     allocated in pieces: allow at least 1 MiB for each such field. Rows that a save in
+                                     the background still needs count, too. 0: no limit; _init: 0 */
 } per_memory;
 
 /*
- * How much recent transitions are preferred: `freshness` of the options. With a half-life H equation 1 becomes
+ * Preference for recent transitions: `freshness` of the options. With a half-life H equation 1 becomes
  *
  *   P(i) = p_i^alpha 2^(-age_i / H) / sum_k p_k^alpha 2^(-age_k / H)
  *
@@ -290,9 +289,9 @@ typedef struct per_memory {
  * same pace; if they do not, use versions.
  *
  * Precision ends 90 to 122 half-lives before the newest transition that was ever live: transitions of priority 1 that
- * are older than that count as equally old. Before that, as in any sum tree of whole units, a share far below all
- * others is rounded up to one unit. An add passes over all rows about once in six half-lives; H should therefore not be
- * much less than a thousandth of the capacity.
+ * are older than that count as equally old. Within that range, as in any sum tree of integer units, a share far below
+ * all others is rounded up to one unit. An add passes over all rows about once in six half-lives; H should therefore
+ * not be much less than a thousandth of the capacity.
  *
  * A half-life needs PER_PROPORTIONAL, because the other distributions have no p^alpha that could decay.
  */
@@ -332,7 +331,7 @@ typedef struct per_replay_options {
     int64_t sequence_length; /* L, transitions of a sequence used for learning; 0: single transitions; _init: 0 */
     int64_t burn_in;         /* preceding transitions that only warm up the recurrent state; needs L; _init: 0 */
     int64_t sequence_stride; /* distance between sequence starts; 0: sequence_length; needs L; _init: 0 */
-    uint64_t seed;           /* of the draws; _init: 0 */
+    uint64_t seed;           /* seed of the draws; _init: 0 */
     int32_t scheme;          /* a per_scheme; _init: PER_STRATIFIED */
     int32_t gather_threads;  /* threads that copy a batch of 4 MiB or more, including the caller's; the others start
                                 with the first such batch; a batch of sequences is copied by one thread; unused on
@@ -360,7 +359,7 @@ typedef struct per_replay_options {
 
     /* Location and saving. */
     int32_t device;                 /* a per_device; _init: PER_CPU */
-    int32_t device_index;           /* which CUDA device; 0 for PER_CPU; _init: 0 */
+    int32_t device_index;           /* index of the CUDA device; 0 for PER_CPU; _init: 0 */
     int32_t store_next_observation; /* 1: next observations are stored in separate arrays, as needed if rows are not in
                                        time order or if the capacity must be exact; _init: 0 */
     int32_t save_compression;       /* compression of saves: 0: none; 1 .. 19: zstd level; higher levels take longer and
@@ -391,17 +390,18 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * allocated here, except the frames of compressed fields and rows of any length. Small values of a row are stored side
  * by side, padded by at most 6 bytes or a sixteenth, so that a drawn transition touches few cache lines; frames of 1024
  * bytes and more are aligned to cache lines of 64 bytes. PER_RANK takes 7 more bytes, PER_BUFFER_MAX and PER_MAX_NOW a
- * quarter of a byte each. If only the options of a call ask for PER_RANK or PER_BUFFER_MAX, the first such call
- * allocates that memory, even if it fails. With `storage` fields and reward are on the disk. On PER_CUDA nothing is
- * padded, reward and flags take 5 bytes, priorities 12.4, PER_RANK 8.3 more, PER_BUFFER_MAX and PER_MAX_NOW an eighth
- * of a byte each; the first batch or update of a size beyond 4096 also allocates. A call that allocates cannot be
- * captured. Enable PER_RANK and PER_BUFFER_MAX before capturing: a call that allocates for them fails after a capture,
- * because graphs captured earlier do not maintain them. keep_times_sampled and PER_AGE_VERSIONS each take 4 more bytes,
- * on every device.
+ * quarter of a byte each. If a call requests PER_RANK or PER_BUFFER_MAX and the buffer's own options do not, the first
+ * such call allocates that memory, even if the call fails. With `storage` fields and reward are on the disk. On
+ * PER_CUDA nothing is padded, reward and flags take 5 bytes, priorities 12.4, PER_RANK 8.3 more, PER_BUFFER_MAX and
+ * PER_MAX_NOW an eighth of a byte each; the first batch or update of a size beyond 4096 also allocates. A call that
+ * allocates cannot be captured. Enable PER_RANK and PER_BUFFER_MAX before capturing: a call that allocates for them
+ * fails after a capture, because graphs captured earlier do not maintain them. keep_times_sampled and PER_AGE_VERSIONS
+ * each take 4 more bytes, on every device.
  *
  * Memory from the caller.  With `allocate` the caller provides the memory of the arrays of rows and priorities: shared
- * memory, huge pages, pinned memory. Only this call calls it, a few times. `deallocate` is called once for each array,
- * by per_replay_free() or if this call fails. Both run on the thread of the call.
+ * memory, huge pages, pinned memory. per_replay_create() calls it a few times, and no other function calls it.
+ * `deallocate` is called once for each array, by per_replay_free() or if this call fails. Both run on the thread of the
+ * call.
  *
  *   bytes      size of the array, a multiple of alignment; deallocate gets the same
  *   alignment  64
@@ -423,22 +423,22 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  *
  * The memory of these frames is allocated when steps are added, not by this call, in pieces of 128 KiB and, beyond 16
  * MiB or for frames above 16 KiB, of 2 MiB and more. It is reused for frames of any size once rows are overwritten, and
- * returned to the system when the buffer is freed. During a call its frames take memory in addition to the stored ones:
- * that of at most twice as many frames as the buffer has rows, even if the call overwrites slots several times. So add
- * long data in pieces. Without memory, per_replay_add() and per_replay_set() are PER_ERROR_OUT_OF_MEMORY, and beyond
- * max_heap_bytes PER_ERROR_FULL, and change only memory_bytes. The data of the steps, including those from a channel's
- * writer, determines the compression and thus the memory used, up to the limits above. On PER_CUDA, with `allocate` and
- * with `storage` a compressed field is PER_ERROR_UNSUPPORTED: there all frames have fixed places from creation, and are
- * uncompressed. A file holds uncompressed frames and a mark that the field is compressed; a buffer loaded to a place
- * that does not support compression is uncompressed.
+ * returned to the system when the buffer is freed. The frames that a call adds take memory beside the stored ones while
+ * it runs: at most that of twice as many frames as the buffer has rows, even if it overwrites slots several times. So
+ * split long data into several calls. If memory runs out, per_replay_add() and per_replay_set() are
+ * PER_ERROR_OUT_OF_MEMORY, or PER_ERROR_FULL beyond max_heap_bytes, and change only memory_bytes. The data of the
+ * steps, including those from a channel's writer, determines the compression and thus the memory used, up to the limits
+ * above. On PER_CUDA, with `allocate` and with `storage` a compressed field is PER_ERROR_UNSUPPORTED: there all frames
+ * have fixed places from creation, and are uncompressed. A file holds uncompressed frames and a mark that the field is
+ * compressed; a buffer loaded to a place that does not support compression is uncompressed.
  *
  * Rows of any length.  A row of a field with max_length takes a pointer of 8 bytes, and a block for its values and a
- * header of 4 bytes (8 from 64 KiB on). An empty row has no block. Sizes of blocks are multiples of 4 bytes, and beyond
- * 32 bytes up to a sixth apart. This memory is allocated, reused and returned like that of compressed fields, with two
- * differences: each row of more than 32 KiB has its own allocation, and per_replay_clear() makes the memory of all rows
- * available to others. PER_ERROR_UNSUPPORTED with such fields are: a stack above 1, compression, a default value,
- * `allocate`, `storage`, PER_CUDA, also for the batches of a loader, goals of hindsight, and hindsight with n_step
- * above 1 if their next observations are wanted.
+ * header of 4 bytes (8 from 64 KiB on). An empty row has no block. Block sizes are multiples of 4 bytes; above 32 bytes
+ * each is up to a sixth larger than the one before. This memory is allocated, reused and returned like that of
+ * compressed fields, with two differences: each row of more than 32 KiB has its own allocation, and per_replay_clear()
+ * makes the memory of all rows available to others. The following are PER_ERROR_UNSUPPORTED with such fields: a stack
+ * above 1, compression, a default value, `allocate`, `storage`, PER_CUDA (also for the batches of a loader), use as a
+ * goal of hindsight, and hindsight with n_step above 1 if their next observations are requested.
  *
  * More rows than memory.  With `storage` rows are kept in a mapped file in that directory: the system holds as many of
  * them in memory as fit, and the others on the disk. The directory is created if it does not exist; its parent must
@@ -456,8 +456,8 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * If the disk is full, the call that needs the space fails with PER_ERROR_IO before it changes anything. This requires
  * a file system that can reserve space (fallocate()); one that reports that it cannot is PER_ERROR_UNSUPPORTED.
  * Copy-on-write file systems (btrfs without nodatacow, ZFS) reserve none for rows that are overwritten: there a full
- * disk ends the process by SIGBUS. On any file system, so does a read error when a mapped row is fetched. On PER_CUDA
- * `storage` is PER_ERROR_UNSUPPORTED.
+ * disk ends the process by SIGBUS. A read error while a mapped row is fetched does the same on any file system. On
+ * PER_CUDA `storage` is PER_ERROR_UNSUPPORTED.
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_UNSUPPORTED (naming the option),
  * PER_ERROR_CALLBACK if `allocate` returns memory that is not at a multiple of alignment, PER_ERROR_IO if no file, or
@@ -507,7 +507,7 @@ PER_API per_status per_replay_describe(per_replay* replay, per_replay_options* o
 typedef struct per_steps {
     uint64_t struct_size;    /* set by _init; do not change */
     int64_t length;          /* K >= 0; _init: 1 */
-    int64_t n_envs;          /* n: number of env_ids; ignored without them: n then counts all; _init: 0 */
+    int64_t n_envs;          /* n: number of env_ids; if env_ids is NULL, ignored, and n is the buffer's; _init: 0 */
     const int64_t* env_ids;  /* [n] 0 .. n_envs - 1, each at most once; NULL: all, in order; _init: NULL. Host memory */
     const per_array* fields; /* [n_fields] one for each declared field, in that order; of an observation given as
                                 stacked frames [K, n, stack, shape] the newest is used. With max_length: the values of
@@ -605,8 +605,8 @@ typedef struct per_sample_options {
     int32_t scheme;            /* a per_scheme; -1: the buffer's; _init: -1 */
     int32_t prioritization;    /* a per_prioritization; -1: the buffer's; _init: -1 */
     int32_t normalize_weights; /* a per_normalization; -1: the buffer's; _init: -1 */
-    int32_t newest;            /* 0 .. batch_size - 1 rows of the batch are the newest live transitions, and not drawn;
-                                  see per_replay_sample(). Only there; _init: 0 */
+    int32_t newest;            /* number of rows, 0 .. batch_size - 1, that hold the newest live transitions instead of
+                                  drawn ones; only for per_replay_sample(), which describes it; _init: 0 */
     int64_t n_step_min;        /* not 0: each transition, or sequence, gets a random n instead of n_step, drawn
                                   uniformly from n_step_min .. n_step; _init: 0 */
     const uint64_t* key;       /* [2] or NULL, for per_replay_sample() only: makes the draw that this buffer would make
@@ -620,10 +620,11 @@ typedef struct per_sample_options {
 PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t struct_size);
 
 /*
- * Destination of a batch of B transitions. Every array may be NULL: it is then not written. m_i is the number of steps
- * in the window of transition i: its n, which is n_step or drawn from n_step_min .. n_step, or fewer if its episode
- * ends inside the window. s is the stack of the field, and the axis is omitted if s is 1. The frames of a stack are
- * ordered from oldest to newest; the field's padding defines those before the first step of the episode.
+ * Destination of a batch of B transitions. Every array may be NULL: it is then not written. Transition i begins at step
+ * i, and m_i, or m, is the number of steps in its window: its n, which is n_step or drawn from n_step_min .. n_step, or
+ * fewer if its episode ends inside the window. s is the stack of the field, and the axis is omitted if s is 1. The
+ * frames of a stack are ordered from oldest to newest; the field's padding defines those before the first step of the
+ * episode.
  *
  * For sequences, weights, ids, priorities, probabilities and times_sampled have shape [B]. Everything else has a value
  * for each step t < T, as if the step were drawn alone, with the n of its sequence:
@@ -649,12 +650,12 @@ typedef struct per_batch {
     float* reward;            /* [B] sum over k < m of gamma^k r_(i+k) */
     float* discount;        /* [B] gamma^m if step i + m - 1 is not terminated, else 0: factor of the bootstrap value */
     int32_t* n_steps;       /* [B] m */
-    uint8_t* terminated;    /* [B] of step i + m - 1; a step flagged both ways is terminated only */
-    uint8_t* truncated;     /* [B] of step i + m - 1 */
+    uint8_t* terminated;    /* [B] flag of step i + m - 1; a step with both flags is terminated only */
+    uint8_t* truncated;     /* [B] flag of step i + m - 1 */
     float* weights;         /* [B] importance-sampling weights; see per_replay_sample() */
     int64_t* ids;           /* [B] */
     float* priorities;      /* [B] p, before alpha */
-    float* probabilities;   /* [B] the P of the weights */
+    float* probabilities;   /* [B] P(i), from which the weights are computed */
     uint8_t* mask;          /* [B, T] 0 where a sequence is padded. Not for single transitions */
     float* gamma_m;         /* [B] gamma^m, however the window ends; `discount` equals it except where terminated, where
                                it is 0. For learners that drop the bootstrap value by `terminated` themselves */
@@ -742,9 +743,9 @@ PER_API per_status per_priorities_init(per_priorities* priorities, uint64_t stru
  *   p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon
  *
  * where |d_t| is the combined error of the critics at step t, and t runs over the steps after the burn-in that are not
- * padding. Entries of other steps and of stale sequences are ignored. A sequence that is not live yet may also be given
- * its priority; by TD errors only if it has a step after the burn-in whose return is complete. Otherwise its TD errors
- * are ignored and counted (stale_updates).
+ * padding. Entries of other steps and of stale sequences are ignored. A sequence that is not live yet may already get a
+ * priority. TD errors, however, set it only if the sequence has a step after the burn-in whose return is complete;
+ * otherwise they are ignored and counted (stale_updates).
  *
  * PER_ERROR_INVALID_ARGUMENT for an id that was never issued and, unless on_invalid is PER_INVALID_SKIP, for an invalid
  * TD error or priority, or a priority that overflows: nothing is changed. On PER_CUDA such entries are skipped and
@@ -936,7 +937,7 @@ PER_API per_status per_replay_stop_limiting(per_replay* replay);
  *   capacity   >= 0: number of ids that ids_out has room for; if there are more, the first are written. 0: only counts,
  *              at constant cost
  *   ids_out    [capacity] host memory, on PER_CUDA too; may be NULL if capacity is 0
- *   count_out  how many there are, even if more than capacity
+ *   count_out  their number, even if it exceeds capacity
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY. Cost with ids: one pass over the buffer. Synchronises.
  */

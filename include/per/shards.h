@@ -48,7 +48,7 @@
  *
  *     int main(void) {
  *         per_field field = {.name = "observation", .dtype = PER_FLOAT32};
- *         per_replay_options options; // of the whole
+ *         per_replay_options options; // of the whole buffer
  *         per_coordinator* coordinator;
  *         per_replay* shards[N_SHARDS];
  *         check(per_replay_options_init(&options, sizeof options));
@@ -82,7 +82,7 @@
  *         check(per_coordinator_draw(coordinator, NULL, BATCH, &count));
  *         while (count > 0) { // one round, if draws are with replacement
  *             check(per_coordinator_get_units(coordinator, count, shard_of, units));
- *             for (int i = 0; i < count; i++) { // of a real batch, all units of a shard in one call
+ *             for (int i = 0; i < count; i++) { // a real program passes all units of a shard in one call
  *                 per_batch batch;
  *                 check(per_batch_init(&batch, sizeof batch));
  *                 batch.ids = &shard_ids[i];
@@ -137,10 +137,10 @@ extern "C" {
  *   p^alpha 2^(birth / H - reference)
  *
  * The birth is the row number of the transition in its lane, or its version. The reference follows from the latest
- * birth in the buffer, so that of one buffer is the largest of its shards. As births grow, the reference is raised from
- * time to time: leaves are divided by a power of two, the scale rises by as much, and masses stay as they are. Shards
- * therefore agree on a reference together with the scale. With PER_AGE_VERSIONS, the program gives all shards the same
- * version before it calls per_coordinator_agree_on_scale(), also shards that come back.
+ * birth in the buffer, so one buffer would have the largest reference of the shards. As births grow, the reference is
+ * raised from time to time: leaves are divided by a power of two, the scale rises by as much, and masses stay as they
+ * are. Shards therefore agree on a reference together with the scale. With PER_AGE_VERSIONS, the program gives all
+ * shards the same version, including shards that come back, before it calls per_coordinator_agree_on_scale().
  */
 
 /* Automatic choice of the scale, as in trees. */
@@ -176,8 +176,8 @@ typedef struct per_shard_summary {
  *
  *   measured_scale      PER_SCALE_AUTOMATIC: nothing is measured, at constant cost. -120 .. 200: measures the sum of
  *                       the masses at that scale, each at most 2^52, and the largest leaf. Cost: one pass
- *   measured_reference  the leaves are measured as if the reference had been raised to this one; 0, or a smaller one
- *                       than the buffer's: as they are. Without a half-life it must be 0
+ *   measured_reference  the leaves are measured as if the reference had been raised to this value; 0, or any value
+ *                       below the buffer's reference: as they are. Without a half-life it must be 0
  *   struct_size         sizeof(per_shard_summary) of the caller
  *
  * PER_ERROR_INVALID_ARGUMENT. Synchronises.
@@ -194,8 +194,8 @@ PER_API per_status per_replay_summarize(per_replay* replay, int32_t measured_sca
  *
  *   scale      -120 .. 200, such that each mass is at most 2^52 - 1 and the total is below 2^62; or
  *              PER_SCALE_AUTOMATIC: the scale that the buffer would choose now
- *   reference  with a half-life, the reference that the buffer gets, as a coordinator gives it; 0, or a smaller one
- *              than the buffer's: it stays. Without a half-life it must be 0
+ *   reference  with a half-life, the buffer's new reference, as a coordinator requests it; 0, or any value below the
+ *              current reference: unchanged. Without a half-life it must be 0
  *
  * PER_ERROR_INVALID_ARGUMENT: the message names the allowed scales, and nothing is changed. Cost: a few passes over the
  * buffer. Synchronises.

@@ -1,7 +1,7 @@
 /*
  * per/tree.h - a sum tree: priorities, and indices drawn in proportion to them.
  *
- * For programs that store their transitions themselves and only need to choose which to learn from. Indices 0 ..
+ * It is for programs that store their own transitions and only need to choose which ones to learn from. Indices 0 ..
  * capacity - 1 are the program's own numbering. All priorities of a new tree are 0, and an index of priority 0 is never
  * drawn.
  *
@@ -52,9 +52,9 @@ typedef struct per_tree per_tree;
 typedef struct per_tree_options {
     uint64_t struct_size; /* set by _init; do not change */
     int64_t capacity;     /* number of leaves, 1 to 2^40; _init: 0, to be set */
-    uint64_t seed;        /* of the draws; _init: 0 */
+    uint64_t seed;        /* seed of the draws; _init: 0 */
     int32_t device;       /* a per_device; _init: PER_CPU */
-    int32_t device_index; /* which CUDA device; 0 for PER_CPU; _init: 0 */
+    int32_t device_index; /* index of the CUDA device; 0 for PER_CPU; _init: 0 */
 } per_tree_options;
 
 /*

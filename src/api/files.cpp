@@ -38,7 +38,7 @@ per_save_options read_options(const per_save_options* options) {
 // Reads the options of a call that writes a file. Such a call takes no function of the caller's to write with.
 per_save_options read_options_of_file(const per_save_options* options) {
     const per_save_options given = read_options(options);
-    require_none("write", given.write != nullptr, "but for per_replay_save()");
+    require_none("write", given.write != nullptr, "except for per_replay_save()");
     return given;
 }
 
@@ -47,8 +47,8 @@ per_load_options read_options(const per_load_options* options) {
     const per_load_options given = read_struct("options", options);
     check_load_options(given);
     if (given.read != nullptr) {
-        require_none("allocate", given.memory.allocate != nullptr, "where read is given");
-        require_none("storage", given.memory.storage != nullptr, "where read is given");
+        require_none("allocate", given.memory.allocate != nullptr, "if read is given");
+        require_none("storage", given.memory.storage != nullptr, "if read is given");
     }
     return given;
 }
@@ -84,7 +84,7 @@ per_status per_replay_save(per_replay* replay, const char* path, const per_save_
         if (given.write == nullptr)
             require_pointer("path", path);
         else
-            require_none("path", path != nullptr, "where write is given");
+            require_none("path", path != nullptr, "if write is given");
         LateFrees late_frees;
         target.save(path, given, late_frees.first);
     });
@@ -146,7 +146,7 @@ per_status per_replay_load(const char* path, const per_load_options* options, pe
             CheckpointReader reader(path, given.timeout_ms);
             return Replay(reader, given);
         }
-        require_none("path", path != nullptr, "where read is given");
+        require_none("path", path != nullptr, "if read is given");
         const ReadFunction stream = {given.read, given.context};
         CheckpointReader reader([&](void* data, std::size_t size) { return stream.read(data, size); });
         return Replay(reader, given);

@@ -1,5 +1,5 @@
 // The handles of per.h. Each is a struct with an `object` of the library and a name, `argument`, that arguments of its
-// type have. If calls on it take a stream, it also has a `noun`, by which errors about streams call it.
+// type have. If calls on it take a stream, it also has a `noun` for error messages about streams.
 #pragma once
 
 #include "base/arguments.h"

@@ -54,7 +54,7 @@ void require_regular(const std::optional<FileStatus>& status, const std::string&
                              : status->kind == Kind::fifo   ? "a FIFO"
                              : status->kind == Kind::socket ? "a socket"
                                                             : "a device";
-    throw Error(PER_ERROR_IO, "path %s cannot be %s: it is %s, no regular file", shown.c_str(), action, kind);
+    throw Error(PER_ERROR_IO, "path %s cannot be %s: it is %s, not a regular file", shown.c_str(), action, kind);
 }
 
 // Follows symbolic links to the last one's target, which need not exist.

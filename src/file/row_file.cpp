@@ -300,7 +300,7 @@ bool RowFile::adopt(const LockedFolder& folder, const RowTable& table) {
     Descriptor file = open_file(folder.descriptor(), name, Access::read_and_write);
     const std::optional<FileStatus> status = file.is_open() ? status_of(file) : std::nullopt;
     if (!status) refuse("adopted");
-    if (status->kind != FileStatus::Kind::regular) folder.refuse(name, "it is no regular file");
+    if (status->kind != FileStatus::Kind::regular) folder.refuse(name, "it is not a regular file");
     if (lock_file(file, Lock::exclusive) == LockResult::held_by_another)
         throw Error(PER_ERROR_BUSY, "%s: a buffer has its rows already (%s), which must be freed first", shown_.c_str(),
                     name.c_str());

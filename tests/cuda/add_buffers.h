@@ -168,9 +168,6 @@ class BothBuffers {
     const cuda::DeviceReplay& device() const { return memory_.device(); }
     cpu::ReplayState& cpu() { return state_of(cpu_); }
     Environments& environments() { return environments_; }
-    cuda::StepQueue& queue() { return queue_; }
-    cuda::StreamOrder& order() { return order_; }
-    const per_replay_options& options() const { return options_; }
 
     int n_taken = 0;
     int n_refused = 0;

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -214,41 +213,6 @@ TEST_F(CudaCheckpoint, settings_and_stored_next_observations_come_back) {
     twins.expect_same();
     twins.use(walk, 10);
     twins.expect_same();
-}
-
-int64_t append(void* stream, const void* bytes, int64_t size) {
-    const int64_t n = std::min<int64_t>(size, 1000);
-    static_cast<std::string*>(stream)->append(static_cast<const char*>(bytes), static_cast<std::size_t>(n));
-    return n;
-}
-
-int64_t take(void* stream, void* bytes_out, int64_t size) {
-    std::string& bytes = *static_cast<std::string*>(stream);
-    const std::size_t n = std::min({static_cast<std::size_t>(size), bytes.size(), std::size_t{1000}});
-    std::memcpy(bytes_out, bytes.data(), n);
-    bytes.erase(0, n);
-    return static_cast<int64_t>(n);
-}
-
-TEST_F(CudaCheckpoint, each_device_goes_on_from_the_others_stream) {
-    for (const int32_t prioritization : {PER_RANK, PER_PROPORTIONAL}) {
-        per_replay_options options = twin_options();
-        options.prioritization = prioritization;
-        Twins twins(options);
-        TwinWalk walk = twins.begin(8, 30);
-        std::string stream;
-        ASSERT_EQ(save_to(twins.cpu.get(), append, &stream), PER_OK) << per_last_error();
-        ASSERT_EQ(save_to(twins.gpu.get(), append, &stream), PER_OK) << per_last_error();
-        per_replay* replay = nullptr;
-        ASSERT_EQ(load_from(take, &stream, PER_CUDA, 0, &replay), PER_OK) << per_last_error();
-        twins.gpu = ReplayHandle(replay);
-        ASSERT_EQ(load_from(take, &stream, PER_CPU, 0, &replay), PER_OK) << per_last_error();
-        twins.cpu = ReplayHandle(replay);
-        EXPECT_TRUE(stream.empty());
-        twins.expect_same();
-        twins.use(walk, 20);
-        twins.expect_same();
-    }
 }
 
 TEST_F(CudaCheckpoint, every_damaged_byte_is_seen) {

@@ -266,7 +266,7 @@ TEST(CudaSampleOptions, nothing_live_gives_ids_minus_one_and_no_draw) {
         shape.sequence_length = sequence_length;
         BothBuffers buffers(shape, 9);
         buffers.take_over();
-        for (int32_t scheme : {PER_STRATIFIED, PER_WITHOUT_REPLACEMENT})
+        for (int32_t scheme = PER_STRATIFIED; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme)
             for (const int64_t batch_size : {5, 2000}) {
                 ReplaySample sample = buffers.sample_of(batch_size);
                 sample.scheme = scheme;

@@ -436,39 +436,6 @@ TEST_F(CudaTreeCalls, bad_entries_of_readers_give_minus_one_and_zero) {
     EXPECT_EQ(read, (std::vector<float>{0.0f, 1.0f, 0.0f, 0.0f}));
 }
 
-TEST_F(CudaTreeCalls, a_draw_from_nothing_is_no_draw) {
-    for (int scheme = PER_STRATIFIED; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme) {
-        cuda::CudaTreeBackend tree(options_with(9));
-        cpu::CpuTreeBackend cpu(capacity, 9);
-        std::vector<int64_t> indices(3, -7);
-        std::vector<float> priorities(3, -7.0f), weights(3, -7.0f);
-        tree.sample({3, scheme, 1.0, indices.data(), priorities.data(), weights.data()}, stream_);
-        expect_report(PER_ERROR_EMPTY, tree, "0");
-        EXPECT_EQ(indices, std::vector<int64_t>(3, -1));
-        EXPECT_EQ(priorities, std::vector<float>(3, 0.0f));
-        EXPECT_EQ(weights, std::vector<float>(3, 0.0f));
-        fill(tree);
-        cpu.update(capacity, all_.data(), priorities_.data(), nullptr);
-        EXPECT_EQ(sample(tree, 5, scheme), sample(cpu, 5, scheme));
-    }
-}
-
-TEST_F(CudaTreeCalls, too_few_leaves_without_replacement_are_no_draw) {
-    cuda::CudaTreeBackend tree(options_with(9));
-    cpu::CpuTreeBackend cpu(capacity, 9);
-    fill(tree);
-    cpu.update(capacity, all_.data(), priorities_.data(), nullptr);
-    std::vector<int64_t> indices(capacity, -7);
-    std::vector<float> weights(capacity, -7.0f);
-    tree.sample({capacity, PER_WITHOUT_REPLACEMENT, 1.0, indices.data(), nullptr, weights.data()}, stream_);
-    expect_report(PER_ERROR_INVALID_ARGUMENT, tree, "batch_size");
-    EXPECT_EQ(indices, std::vector<int64_t>(capacity, -1));
-    EXPECT_EQ(weights, std::vector<float>(capacity, 0.0f));
-    EXPECT_EQ(leaves(tree), priorities_);
-    EXPECT_EQ(tree.mass().total, cpu.mass().total);
-    EXPECT_EQ(sample(tree, 20, PER_WITHOUT_REPLACEMENT), sample(cpu, 20, PER_WITHOUT_REPLACEMENT));
-}
-
 // ---- errors of the runtime
 
 TEST_F(CudaTreeCalls, a_sticky_error_is_answered_by_every_call_and_free_works) {

@@ -201,8 +201,6 @@ class BothTrees {
         calls_.clear();
     }
 
-    int64_t capacity() const { return capacity_; }
-
  private:
     Call& new_call() {
         calls_.emplace_back();

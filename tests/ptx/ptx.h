@@ -209,7 +209,7 @@ T atom_cas(unsigned char* at, std::memory_order order, T expected, T value) {
 
 // ------------------------------------------------------------------------------------------------- threads, warps
 inline void block_barrier() {
-    grid->block_barrier(simulator::Count::sum, 0);
+    grid->block_barrier();
 }
 inline void warp_barrier(U32 mask) {
     U64 values[32];

@@ -86,16 +86,7 @@ T atomic_update(T* at, T value, Combine combine) {
 }  // namespace simulator
 
 inline void __syncthreads() {
-    simulator::block_barrier(simulator::Count::sum, 0);
-}
-inline int __syncthreads_or(int predicate) {
-    return simulator::block_barrier(simulator::Count::any, predicate);
-}
-inline int __syncthreads_and(int predicate) {
-    return simulator::block_barrier(simulator::Count::all, predicate);
-}
-inline int __syncthreads_count(int predicate) {
-    return simulator::block_barrier(simulator::Count::sum, predicate);
+    simulator::block_barrier();
 }
 inline void __syncwarp(unsigned mask = ~0u) {
     uint64_t values[32];
@@ -107,18 +98,9 @@ T __shfl_sync(unsigned mask, T value, int source) {
     return simulator::shuffle("__shfl_sync", mask, value, static_cast<unsigned>(source) & 31);
 }
 template <class T>
-T __shfl_xor_sync(unsigned mask, T value, int bits) {
-    return simulator::shuffle("__shfl_xor_sync", mask, value, simulator::place->lane ^ static_cast<unsigned>(bits));
-}
-template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned distance) {
     const unsigned lane = simulator::place->lane;
     return simulator::shuffle("__shfl_up_sync", mask, value, lane < distance ? lane : lane - distance);
-}
-template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned distance) {
-    const unsigned lane = simulator::place->lane;
-    return simulator::shuffle("__shfl_down_sync", mask, value, lane + distance > 31 ? lane : lane + distance);
 }
 
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
@@ -128,16 +110,6 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
     for (unsigned i = 0; i < 32; ++i)
         if ((mask >> i & 1) != 0 && values[i] != 0) ballot |= 1u << i;
     return ballot;
-}
-template <class T>
-unsigned __match_any_sync(unsigned mask, T value) {
-    uint64_t values[32];
-    const uint64_t bits = simulator::to_bits(value);
-    simulator::exchange("__match_any_sync", mask, bits, values);
-    unsigned same = 0;
-    for (unsigned i = 0; i < 32; ++i)
-        if ((mask >> i & 1) != 0 && values[i] == bits) same |= 1u << i;
-    return same;
 }
 inline unsigned __reduce_add_sync(unsigned mask, unsigned value) {
     return simulator::reduce("__reduce_add_sync", mask, value, [](unsigned a, unsigned b) { return a + b; });
@@ -256,7 +228,7 @@ typedef simulator::Graph* cudaGraphExec_t;
 #define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(1))
 #define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))
 
-enum { cudaHostRegisterDefault = 0, cudaHostRegisterMapped = 2 };
+enum { cudaHostRegisterMapped = 2 };
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
 enum { cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2 };
 enum cudaMemcpyKind {
@@ -315,7 +287,6 @@ struct cudaLaunchConfig_t {
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaDriverGetVersion(int* version);
-cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);

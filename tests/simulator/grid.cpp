@@ -137,8 +137,6 @@ struct Block {
     unsigned n_threads = 0;
     unsigned n_at_barrier = 0;
     unsigned n_done = 0;
-    int any = 0, all = 1, sum = 0;  // results so far of the next barrier
-    int counts[3] = {};             // results of the last barrier
     std::vector<std::unique_ptr<Fiber>> fibers;
     std::unique_ptr<Warp[]> warps;
     std::vector<SharedVariable> shared;
@@ -398,22 +396,13 @@ void wait_for_others() {
     yield();
 }
 
-int block_barrier(Count count, int predicate) {
+void block_barrier() {
     Fiber& self = running_thread();
     Block& block = *self.block;
     if (block.n_done != 0) fail("__syncthreads() after a thread of the block returned");
-    block.any |= predicate != 0;
-    block.all &= predicate != 0;
-    block.sum += predicate != 0;
     char* const clock = &block.clocks[block.n_barriers % 2];
     release(clock);
     if (++block.n_at_barrier == block.n_threads) {
-        block.counts[0] = block.any;
-        block.counts[1] = block.all;
-        block.counts[2] = block.sum;
-        block.any = 0;
-        block.all = 1;
-        block.sum = 0;
         block.n_at_barrier = 0;
         ++block.n_barriers;
         self.state = State::at_barrier;
@@ -425,7 +414,6 @@ int block_barrier(Count count, int predicate) {
     switch_to_any();
     acquire(clock);
     ++self.place.n_barriers;
-    return block.counts[static_cast<int>(count)];
 }
 
 void exchange(const char* kind, unsigned mask, uint64_t value, uint64_t (&values_out)[32]) {

@@ -582,11 +582,6 @@ cudaError_t cudaDriverGetVersion(int* version) {
     return cudaSuccess;
 }
 
-cudaError_t cudaRuntimeGetVersion(int* version) {
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-}
-
 cudaError_t cudaGetDeviceCount(int* count) {
     BEGIN_CALL();  // on an error the count is left alone, as the real call does
     *count = machine().options.n_devices;

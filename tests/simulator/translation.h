@@ -16,7 +16,7 @@ namespace simulator {
 // The simulator as passed to the library, as programs do not export its functions. They are those of grid.h.
 struct GridFunctions {
     const Place& (*place)();
-    int (*block_barrier)(Count count, int predicate);
+    void (*block_barrier)();
     void (*exchange)(const char* kind, unsigned mask, uint64_t value, uint64_t (&values_out)[32]);
     void* (*shared_memory)(const void* key, std::size_t bytes);
     void (*wait_for_others)();

@@ -157,8 +157,9 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {"bench": bench, "referee": re
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m per",
-        description="Prioritized experience replay: looks into checkpoints, measures this machine, shows a demo.",
-        epilog="Exit status: 0; 1 where a file, a module or a program is not as it must be; 2 for wrong arguments.",
+        description="Prioritized experience replay: inspects checkpoints, measures this machine, runs a demo.",
+        epilog="Exit status: 0; 1 if a file is damaged, or a module or program is missing; 2 for wrong arguments; "
+        "3 if a check of the referee fails.",
     )
     parser.add_argument("--version", action="version", version=f"libper {per.__version__} ({per.library_path})")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -166,11 +167,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     of_file = {
         "info": (
             "what a checkpoint holds: fields, rows, episodes, options, and a histogram of its priorities",
-            "It is loaded for that, into as much memory as it holds.",
+            "To do so, it loads the checkpoint into memory.",
         ),
         "verify": (
             "check all of a checkpoint: exit status 0 if it is whole, else 1 and a line with the damaged section",
-            "What can be loaded is whole: all checksums are right, and a buffer can be in the state that it holds.",
+            "A checkpoint is whole if it can be loaded: all checksums are right, and the state in it is possible.",
         ),
     }
     for name, (says, more) in of_file.items():

@@ -58,8 +58,8 @@ class Diagnostics:
             if rounded is not None:
                 self._looks_at_rewards = False
                 warnings.warn(
-                    f"reward {rounded} is stored as {int(np.float32(rounded))}: rewards are float32, which has not all "
-                    f"whole numbers above 2^24",
+                    f"reward {rounded} is stored as {int(np.float32(rounded))}: rewards are float32, which cannot hold "
+                    f"every whole number above 2^24",
                     PerWarning,
                     stacklevel=3,
                 )
@@ -107,10 +107,10 @@ def _suspicion_of_cuts(statistics: Statistics, autoreset: str) -> str | None:
         return None
     return (
         f"{statistics.cuts} of {statistics.added} steps were cut off from the one before: their observation is not the "
-        "next_observation given there. Does the program go on with observation = next_observation? Is each observation "
-        "written into the same array? Copy it. Do steps of several environments come as those of one (n_envs)? Does a "
-        "wrapper change one of the two? Only for rows in no order of time, with n_step=1, use "
-        "store_next_observation=True."
+        "next_observation of that step. Does the program continue with observation = next_observation? If each "
+        "observation is written into the same array, copy it. If steps come from several environments, set n_envs. "
+        "Does a wrapper change one of the two? If rows are in no order of time, use store_next_observation=True, with "
+        "n_step=1."
     )
 
 
@@ -127,9 +127,9 @@ def _suspicion_of_resets(statistics: Statistics, autoreset: str) -> str | None:
         )
     return (
         f"After {statistics.suspected_resets} of {ends} ends the next step brought the final observation once more. "
-        "Either the program does not go on with what env.reset() gave: observation, info = env.reset(). Or the "
-        f"environment resets by itself, and not as autoreset={autoreset!r} says: use what "
-        "env.metadata['autoreset_mode'] names, autoreset='next_step', or autoreset='same_step' and add(..., "
+        "Either the program does not continue with the observation from env.reset(): observation, info = env.reset(). "
+        f"Or the environment resets itself, and in another way than autoreset={autoreset!r}: pass the mode that "
+        "env.metadata['autoreset_mode'] names, which is autoreset='next_step', or autoreset='same_step' with add(..., "
         "info=info); ReplayBuffer.for_env() reads it. Ignore this if episodes do begin with the observation that ended "
         "the one before."
     )

@@ -104,7 +104,7 @@ class DrawingAhead(RateLimiter[Array]):
         gather_on_device : bool, default False
             For batches on CUDA of a buffer on the CPU: the device itself copies the frames of large fields (1 KiB and
             more) from the rows, which stay pinned while the loader is open. The batches are the same. add() and set()
-            may wait for frames that are still to be read.
+            may wait until the device has read frames that they overwrite.
         arrays : {"numpy", "torch", "jax", "cupy"}, optional
             "numpy" or "torch"; on CUDA "torch" or "cupy". None: those of the buffer on its own device; else "torch".
         beta : float, optional
@@ -191,9 +191,9 @@ class DrawingAhead(RateLimiter[Array]):
         batch_size : int
             B, 1 to 2^24.
         readers : int
-            Most readers attached at a time.
+            Maximum number of readers attached at a time.
         slots : int, default 2
-            Most batches held by each reader at a time. slots * readers is at most 1024.
+            Maximum number of batches that a reader may hold. slots * readers is at most 1024.
         beta : float, optional
             As in sample().
         scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional

@@ -25,7 +25,7 @@ class OnPolicy(Buffer[Array]):
     def epochs(
         self, n_epochs: IntLike, batch_size: IntLike, *, drop_last: bool = False, stream: object = None
     ) -> Epochs[Array]:
-        """An iterator over batches with every live transition once an epoch, in a new random order each epoch.
+        """An iterator over batches that has every live transition once per epoch, in a new random order each time.
 
         The transitions are those live at the call. Each epoch counts as one draw of the buffer, and all are made by
         this call: the seed and the earlier draws determine every order, whatever is drawn in between.
@@ -39,7 +39,7 @@ class OnPolicy(Buffer[Array]):
         drop_last : bool, default False
             Drop the last batch if it is smaller; batch_size must then not exceed len(buffer).
         stream : object, optional
-            The stream of this call and of each batch; see the class. None: the stream current at each.
+            The stream of this call and of each batch; see the class. None: the one that is current at that time.
 
         Returns
         -------
@@ -98,7 +98,7 @@ class OnPolicy(Buffer[Array]):
         Parameters
         ----------
         value : str, default "value"
-            The field with V_t from the time the step was added. All three fields are plain float32 numbers.
+            The field with V_t, added with the step or set later. All three fields are plain float32 numbers.
         advantage : str, default "advantage"
             The field for A_t.
         returns : str, optional

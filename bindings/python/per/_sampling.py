@@ -269,7 +269,8 @@ class Sampling(Buffer[Array]):
         ids : IntArrayLike
             int64[n], n from 0 to 2^24, in any order; duplicates are allowed.
         on_invalid : {"error", "skip"}, default "error"
-            An id that is not live is an "error", or is "skip"ped: its entry has id -1, weight 0 and zeros elsewhere.
+            Handling of an id that is not live: "error" raises InvalidArgument; with "skip" its entry has id -1, weight
+            0 and zeros elsewhere.
         hindsight : Hindsight, optional
             As in sample(). With it, or with a range for n_step, the call consumes one draw number and counts in
             `samples`.
@@ -339,7 +340,7 @@ class Sampling(Buffer[Array]):
         Raises
         ------
         InvalidArgument
-            A field is not allowed, which the message names, or an id was never issued.
+            A field is not allowed (the message names it), or an id was never issued.
         OutOfMemory
 
         Examples

@@ -79,7 +79,7 @@ class Saving(Settings[Array]):
         wait : bool, default True
             Wait until the file is on the disk. A file object is always written on the calling thread.
         compression : int, optional
-            Of this file, 0 to 19 as in save_compression; None: save_compression.
+            Compression of this file, 0 to 19 as in save_compression; None: save_compression.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class Saving(Settings[Array]):
         timeout : float or None, default DIRECTORY_TIMEOUT
             Seconds to wait for its turn; None: no limit.
         compression : int, optional
-            Of the data written by this call, 0 to 19 as in save_compression; None: save_compression.
+            Compression of the data written by this call, 0 to 19 as in save_compression; None: save_compression.
 
         Returns
         -------
@@ -254,7 +254,7 @@ class Saving(Settings[Array]):
         arrays : {"numpy", "torch", "jax", "cupy"}, optional
             The arrays of batches. None: numpy on the CPU and torch on CUDA.
         max_heap_bytes : int, optional
-            Limit of the memory for rows of no fixed size; see the class.
+            Limit on the memory of compressed fields and rows of any length; see the class.
         storage : Path, optional
             A directory for the rows; see the class.
         storage_preallocated : bool, default False
@@ -271,7 +271,7 @@ class Saving(Settings[Array]):
         CorruptFile
             The file was not written by save(), is damaged, or is truncated.
         Timeout
-            The directory is being written to for all that time.
+            The directory was still being written to when `timeout` expired.
         Busy
             Another buffer already uses the `storage` with the rows of the checkpoint.
         Unsupported
@@ -363,7 +363,7 @@ class Saving(Settings[Array]):
         Raises
         ------
         CorruptFile
-            The data are not of a buffer, are damaged, are truncated, or have extra bytes.
+            The data are not a saved buffer, are damaged, are truncated, or have extra bytes.
         InvalidArgument
         Unsupported
             As in load().

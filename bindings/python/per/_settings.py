@@ -118,9 +118,9 @@ class Settings(Buffer[Array]):
     def set_version(self, version: IntLike) -> None:
         """Sets the version under which steps are added from here on, in a buffer with age="versions".
 
-        Usually the number of the policy that acts, or of updates of it. The age of a transition is the latest version
-        minus its own. With max_age, transitions that are now too old are no longer drawn, which is all that this call
-        costs.
+        Usually the version number of the acting policy, or the number of its updates. The age of a transition is the
+        latest version minus its own. With max_age, transitions that are now too old are no longer drawn; the cost of
+        the call is in proportion to their number.
 
         Parameters
         ----------

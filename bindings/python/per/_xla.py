@@ -69,7 +69,7 @@ def checkpoint(number: int, ticket: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
     """The saved form of a buffer, uint8[bytes]. No program may use the buffer meanwhile."""
     found = _calls.per_xla_find(number, ticket.ctypes.data)
     if not found:
-        raise InvalidArgument("this state is of the past: go on with the one that add() or set_priorities() returned")
+        raise InvalidArgument("this state is of the past: use the one that add() or set_priorities() returned")
     file = io.BytesIO()
     _files.save(ffi.cast("per_replay *", found), file, _library.new("per_save_options"))
     return np.frombuffer(file.getbuffer(), np.uint8)

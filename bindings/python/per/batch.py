@@ -310,7 +310,7 @@ class Batch(Mapping[str, Any], Generic[Array_co]):
     def to(self, device: Any) -> Batch[Array_co]:
         """A batch with its arrays on a device of torch or JAX.
 
-        numpy's arrays stay in host memory, and are the same ones after to("cpu"). CuPy's become numpy's by to("cpu").
+        For numpy's arrays only "cpu" is allowed, and they stay the same. to("cpu") turns CuPy's arrays into numpy's.
 
         Parameters
         ----------

@@ -216,7 +216,7 @@ class Writer(Handle):
     Busy
         The channel has a writer.
     InvalidArgument
-        A field differs, of which the message names the first, or the channel is closed.
+        A field differs (the message names the first one), or the channel is closed.
     IoError
         The channel no longer exists.
 

@@ -126,7 +126,7 @@ class Shard(NamedTuple):
     capacity: int
     n_envs: int
     first_env: int
-    """the number in the whole of the shard's environment 0"""
+    """global index of the shard's environment 0"""
 
 
 class ScaleRequest(NamedTuple):
@@ -153,7 +153,7 @@ class CoordinatedBatch(NamedTuple):
     """The result of Coordinator.finish()."""
 
     ids: Ids
-    """int64[batch_size], ids of the whole"""
+    """int64[batch_size], global ids: those of one buffer with all environments"""
     weights: npt.NDArray[np.float32]
     """float32[batch_size]"""
     probabilities: npt.NDArray[np.float32]
@@ -216,7 +216,7 @@ class Coordinator(Handle):
     Parameters
     ----------
     capacity : int
-        Rows of the whole.
+        Total rows of all shards.
     n_shards : int
         Number of shards, 1 to n_envs. Shard s has the environments from s n_envs / n_shards on.
     state : CoordinatorState, optional
@@ -446,7 +446,7 @@ class Coordinator(Handle):
         return batch
 
     def locate(self, ids: IntArrayLike) -> tuple[Ids, Ids]:
-        """The shards that ids of the whole belong to, and the ids there; -1 for id -1.
+        """The shard of each global id, and the id within that shard; -1 for id -1.
 
         Parameters
         ----------
@@ -460,7 +460,7 @@ class Coordinator(Handle):
         return out
 
     def ids(self, shard: IntLike, ids: IntArrayLike) -> Ids:
-        """Converts ids of a shard to ids of the whole; -1 stays -1.
+        """Converts ids of a shard to global ids; -1 stays -1.
 
         Parameters
         ----------

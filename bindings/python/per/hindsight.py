@@ -37,10 +37,10 @@ class Hindsight(_options.Named):
         observation, next_goal is replaced by the same goal.
     reward : Callable[[Goals, Goals], object]
         Called once per batch with arrays achieved [n, shape], of the states after n steps, and goal [n, shape]. Returns
-        float32[n], or that and flags [n] that tell whether the step ends in a terminal state. Without flags, steps stay
-        terminal or not, as they were added. With n-step returns, all steps of a window are among the n; the window ends
-        at the first terminal one. The arrays are numpy's. Gymnasium's compute_reward() expects an info, which a buffer
-        does not have: lambda achieved, goal: env.unwrapped.compute_reward(achieved, goal, {}).
+        the rewards, float32[n], or a tuple of the rewards and flags [n], which are True for steps that end in a
+        terminal state. Without flags, the stored flags are used. With n-step returns, all steps of a window are among
+        the n; the window ends at the first terminal one. The arrays are numpy's. Gymnasium's compute_reward() expects
+        an info, which a buffer does not have: lambda achieved, goal: env.unwrapped.compute_reward(achieved, goal, {}).
     strategy : {"future", "final", "episode"}, default "future"
         States whose goals are used: "future", the one after the step or later ones; "final", the last of the episode;
         "episode", any of it. Only states in the buffer count; of a running episode, those added so far.
@@ -170,8 +170,8 @@ def _takes_goals(reward: Callable[..., object]) -> None:
         signature.bind(None, None)
     except TypeError as error:
         raise InvalidArgument(
-            f"hindsight.reward takes {signature}; allowed: (achieved, goal). Of compute_reward() of a goal environment "
-            "give lambda achieved, goal: env.unwrapped.compute_reward(achieved, goal, {})"
+            f"hindsight.reward takes {signature}; allowed: (achieved, goal). For compute_reward() of a goal "
+            "environment, pass lambda achieved, goal: env.unwrapped.compute_reward(achieved, goal, {})"
         ) from error
 
 

@@ -57,7 +57,7 @@ class Buffer:
         self, lanes: int, rows: int, min_rows: int, batch_size: int, left_out: tuple[int, ...], options: dict[str, Any]
     ) -> None:
         if "seed" in options:
-            raise InvalidArgument("seed is given; the keys of sample() say what is drawn")
+            raise InvalidArgument("seed is given; the keys of sample() determine the draws")
         self._lanes, self._rows, self._min_rows, self._batch_size = lanes, rows, min_rows, batch_size
         self._left_out = left_out  # axes of [lanes, K] that added steps do not have
         self._options = options
@@ -136,7 +136,7 @@ class Buffer:
         if set(state_dict) != {"ticket", "checkpoint"}:
             raise InvalidArgument(f"state_dict has {sorted(state_dict)}; allowed: ['checkpoint', 'ticket']")
         if self._number == 0:
-            raise InvalidArgument("init() was not called, which says what a step is: call it first")
+            raise InvalidArgument("init() was not called: call it first, with an example of a step")
         ticket = self._read_ticket(state_dict["ticket"])
         replay = self._new([leaf for _, leaf in self._steps[1]])
         expected = replay.options
@@ -269,7 +269,7 @@ class Buffer:
                 "this state is of another buffer, or from before load_state_dict() or an init() of other steps"
             )
         if state._is_used_up:
-            raise InvalidArgument("this state is used up: go on with the one that add() or set_priorities() returned")
+            raise InvalidArgument("this state is used up: use the one that add() or set_priorities() returned")
 
 
 def make_prioritised_flat_buffer(
@@ -349,7 +349,7 @@ def make_prioritised_trajectory_buffer(
     """
     rows = max_length_time_axis if max_size is None else max_size // add_batch_size
     if rows is None or None not in (max_size, max_length_time_axis):
-        raise InvalidArgument("of max_size and max_length_time_axis one is to be given")
+        raise InvalidArgument("give one of max_size and max_length_time_axis")
     if not 2 <= sample_sequence_length <= rows:
         allowed = f"2 or more, up to the {rows} steps that it holds of an environment"
         raise InvalidArgument(f"sample_sequence_length is {sample_sequence_length}; allowed: {allowed}")

@@ -161,8 +161,8 @@ class Loader(Source[Array]):
 
     Requesting the next batch releases the one before. After a loop its last batch is still held: release it, continue
     with next(), or leave it, as one of the `slots` batches that may be held. take() leaves the release to the caller,
-    and lets several threads take batches from one loader. A loader closes itself, or earlier at the end of a `with`
-    block.
+    and lets several threads take batches from one loader. A loader is closed by the garbage collector, or at the end of
+    a `with` block.
     """
 
     _noun = "loader"

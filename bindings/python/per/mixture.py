@@ -21,8 +21,8 @@ from per.typing import Array, ArrayLike, DrawOptions, FloatLike, IntLike, Unpack
 class Mixture(Guarded, Generic[Array]):
     """Draws batches from several buffers, in fixed shares.
 
-    For learning from demonstrations beside one's own steps (Ball et al. 2023, "Efficient Online Reinforcement Learning
-    with Offline Data": half of each batch from either), or from one buffer per task.
+    It serves agents that learn from demonstrations as well as from their own steps (Ball et al. 2023, "Efficient Online
+    Reinforcement Learning with Offline Data": half of each batch from each), or from one buffer per task.
 
     A batch has whole rows of each buffer, and what rounding takes from one, later batches give back: with equal shares,
     batches of 33 rows have 17 and 16, then 16 and 17. The rows of the first buffer come first. Each buffer draws its
@@ -134,7 +134,7 @@ class Mixture(Guarded, Generic[Array]):
         stream : object, optional
             See per.ReplayBuffer.
         beta : float, optional
-            Exponent of the weights. None: for each row that of its buffer, whose schedule advances.
+            Exponent of the weights. None: each row has the beta of its buffer, whose schedule advances.
         scheme : {"stratified", "independent", "systematic", "without_replacement"}, optional
             In place of the buffers'.
         prioritization : {"proportional", "rank", "uniform"}, optional
@@ -254,7 +254,7 @@ class Mixture(Guarded, Generic[Array]):
             first._exchange.update_mixture(self._address, len(self._buffers), *given)
 
     def state_dict(self) -> dict[str, Any]:
-        """The shares, and what rounding owes each buffer. The buffers are saved by themselves."""
+        """The shares, and the rows that rounding owes each buffer. Save the buffers separately."""
         with _callbacks.held(self._lock, self._buffers.values()):
             carries = [int(source.carry) for source in self._sources]
             return {"shares": self.shares, "carries": dict(zip(self._buffers, carries, strict=True))}

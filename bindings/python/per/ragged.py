@@ -30,7 +30,7 @@ class Ragged(Generic[Array]):
     offsets : IntArrayLike
         int64[n + 1], ascending, the first 0: where each row begins, and where the last ends.
     shape : tuple[int, ...], optional
-        The axes of rows, whose product is n. Default: (n,). Of sequences they are (B, T).
+        The axes of rows, whose product is n. Default: (n,). For sequences they are (B, T).
 
     Examples
     --------
@@ -114,7 +114,7 @@ class Ragged(Generic[Array]):
             At least the length of the longest row. Default: that length. The field's max_length gives every batch the
             same shape, as jax.jit needs it. Call it before jit, not inside.
         value : float, default 0
-            What fills the rest.
+            The value after the end of each row.
 
         Raises
         ------

@@ -90,7 +90,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         Transitions to learn from in a sequence; None: single transitions are drawn. Sequences have
         T = burn_in + sequence_length steps, and their batches have `mask` (see Batch).
     burn_in : int, default 0
-        Transitions before those that only warm up a recurrent state.
+        Transitions that precede those to learn from, and only warm up a recurrent state.
     sequence_stride : int, optional
         Distance between the starts of sequences, counted from the first step of an episode; None: sequence_length.
     sequence_eta : float, default 0.9
@@ -114,12 +114,13 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     normalize_weights : {"batch_max", "buffer_max", "none"}, default "batch_max"
         The divisor of the weights: the largest weight of the batch, or of the buffer; "none" leaves them as they are.
     max_priority : {"ever", "now"}, default "ever"
-        Priority of a transition added without one: the largest "ever", or the largest of those live "now".
+        Priority of a transition added without one. "ever": the largest so far, at least 1. "now": the largest of the
+        live transitions.
     on_invalid : {"error", "skip"}, default "error"
-        A TD error that is not finite is an "error", or is "skip"ped and counted.
+        Handling of a TD error that is not finite: "error" raises InvalidArgument, "skip" ignores and counts it.
     on_gap : {"cut", "error"}, default "cut"
-        A step whose observation differs from the next observation of the step before "cut"s the trajectory, or is an
-        "error".
+        Handling of a step whose observation differs from the next observation of the step before: "cut" ends the
+        trajectory there, "error" raises InvalidArgument.
     on_nan : {"allow", "error"}, default "allow"
         "allow" accepts NaN in observations, next observations and rewards; "error" refuses the call. Infinities are
         allowed, and other fields may hold NaN.
@@ -139,8 +140,8 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         Prefer recent transitions: P(i) is in proportion to p_i^alpha 2^(-age_i / half_life). 0.01 to 1e12, in the unit
         of `age`; None: priorities do not depend on age.
     age : {"steps", "versions"}, default "steps"
-        The unit of ages: the "steps" that the environment's lane has stored since, to which final observations that
-        take rows are added; or "versions" of the policy, which set_version() counts.
+        The unit of ages. "steps": rows that the environment's lane has stored since the transition, including those of
+        final observations. "versions": the current version, see set_version(), minus that of the transition.
     max_age : int, optional
         Transitions of a larger age are not drawn. 0 and above, in "steps" at least the rows that a lane needs; None: no
         limit.
@@ -161,8 +162,8 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         Limit on the draws of a transition or sequence. Requires the scheme "without_replacement", and counts draws. 0:
         no limit.
     max_heap_bytes : int, optional
-        The most bytes of memory for the values of fields with compression or of any length, whose rows take what they
-        need. A call for whose rows this is too little raises Full and changes nothing. None: no limit.
+        Limit, in bytes, on the memory of fields that are compressed or have rows of any length. A call that would
+        exceed it raises Full and changes nothing. None: no limit.
     storage : Path, optional
         A directory, created if missing. Rows are kept in a file in it, and cached in memory as far as there is room;
         9.7 bytes per row always stay in memory. The file has no name and disappears with the buffer. A forked child
@@ -200,7 +201,7 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
     and counted, and synchronize() reports them. A draw from an empty buffer returns ids -1.
 
     A buffer may be used by several threads; each call is atomic. On the CPU it stays usable in a forked child, which
-    has its own copy. It closes itself, or earlier at the end of a `with` block.
+    has its own copy. It is closed by the garbage collector, or at the end of a `with` block.
 
     Examples
     --------

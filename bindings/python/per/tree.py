@@ -88,7 +88,7 @@ class SumTree(Store, Generic[TreeArray]):
     one of torch or CuPy, or a cudaStream_t; the default is the current one of `arrays`, and with JAX it cannot be
     chosen. Invalid entries are detected on the device only: they are skipped, and synchronize() reports them.
 
-    A tree may be used by several threads. It closes itself, or earlier at the end of a `with` block.
+    A tree may be used by several threads. It is closed by the garbage collector, or at the end of a `with` block.
 
     Examples
     --------

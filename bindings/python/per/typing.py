@@ -114,7 +114,7 @@ class SupportsCudaArrayInterface(Protocol):
 
 
 class NestedSequence(Protocol):
-    """A list or tuple of numbers, arrays or other lists. A str does not count: its elements are no numbers."""
+    """A list or tuple of numbers, arrays or other lists. A str does not count: its elements are not numbers."""
 
     def __len__(self) -> int:
         """Number of elements."""

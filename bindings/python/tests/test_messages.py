@@ -605,7 +605,7 @@ ADVICE = {
     ),
     "gap": (
         lambda: filled(on_gap="error").add(**step_with(observation=[7, 7])),
-        "differs from the next observation of the step before (on_gap is 'error'); where an environment is reset, "
+        "differs from the next observation of the step before (on_gap is 'error'); if the environment was reset, "
         "call cut() first",
     ),
     "full": (

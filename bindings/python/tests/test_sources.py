@@ -111,7 +111,7 @@ def test_planted_faults_have_a_place_in_the_sources(file, monkeypatch):
 
 def test_words_of_the_source_name_places_that_exist():
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    words = text[text.index("## Words of the source") : text.index("## The way of a call")]
+    words = text[text.index("## Words of the source") : text.index("## The path of a call")]
     places = [
         place for cell in re.findall(r" \| ([^|]*) \|$", words, re.MULTILINE) for place in re.findall(r"`(.*?)`", cell)
     ]

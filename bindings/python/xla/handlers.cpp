@@ -149,7 +149,7 @@ ffi::Error check_ticket(const Buffer& buffer, const uint32_t* ticket) {
     if (ticket[ticket_version] != buffer.version) {
         return refusal("this state is of the past: it has seen " + std::to_string(ticket[ticket_version]) +
                        " calls of add() and set_priorities(), and its buffer " + std::to_string(buffer.version) +
-                       ". A state is used up by these: go on with the one that they return");
+                       ". A state is used up by these: use the one that they return");
     }
     return ffi::Error::Success();
 }

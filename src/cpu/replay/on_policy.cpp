@@ -37,7 +37,7 @@ void check_bootstraps(const ReplayState& state, const ReplayAdvantages& advantag
         const int64_t id = state.ring().id(env, row);
         if (i < advantages.count && advantages.ids[i] != id)
             throw Error(PER_ERROR_INVALID_ARGUMENT,
-                        "ids[%" PRId64 "] is %" PRId64 ": the bootstrap value of %" PRId64 " is due there", i,
+                        "ids[%" PRId64 "] is %" PRId64 ": must be %" PRId64 ", whose bootstrap value comes here", i,
                         advantages.ids[i], id);
         ++i;
     });

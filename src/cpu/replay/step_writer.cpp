@@ -243,7 +243,7 @@ void StepWriter::check_step(const Place& place) {
         throw Error(
             PER_ERROR_INVALID_ARGUMENT,
             "the observation of step %lld of environment %lld differs from the next observation of the step before "
-            "(on_gap is PER_GAP_ERROR); where an environment is reset, call per_replay_cut() first",
+            "(on_gap is PER_GAP_ERROR); if the environment was reset, call per_replay_cut() first",
             static_cast<long long>(place.k), static_cast<long long>(place.env));
     if (!overwrite_ && used_end(lane, state_.rules) - lane.first > state_.ring().rows)
         throw Error(PER_ERROR_FULL,

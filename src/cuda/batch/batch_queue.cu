@@ -51,9 +51,7 @@ BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, 
 }
 
 void BatchQueue::allocate(int64_t n_rows, cudaStream_t stream) {
-    const std::size_t n_bytes = bytes_of_layout([&](Layout& layout) { lay_out_draws(n_rows, layout); });
-    blocks_.emplace_back(n_bytes);
-    n_bytes_ += n_bytes;
+    blocks_.emplace_back(bytes_of_layout([&](Layout& layout) { lay_out_draws(n_rows, layout); }));
     Layout layout(blocks_.back().data());
     const DrawMemory memory = lay_out_draws(n_rows, layout);
     check(cudaMemsetAsync(memory.facts, 0, sizeof(DrawFacts), stream), "clearing memory");

@@ -62,8 +62,6 @@ class BatchQueue {
     // Memory for the entries of an update.
     UpdateEntry* entries_for(int64_t count, const StreamOrder::Call& call);
 
-    std::size_t n_bytes() const { return n_bytes_; }
-
  private:
     // The kind of a row of a batch.
     enum class RowShape {
@@ -89,7 +87,6 @@ class BatchQueue {
     const WindowRules rules_;           // but for n_step
     std::vector<DeviceMemory> blocks_;  // the last is in use; captured graphs may use the others
     DrawMemory memory_ = {};
-    std::size_t n_bytes_ = 0;
     // One for each launch of the current call.
     std::vector<FrameCopies> copies_;
     std::vector<FieldsSet> set_launches_;

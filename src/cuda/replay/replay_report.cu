@@ -56,7 +56,7 @@ void report(const ReplayErrors& errors, bool skips_invalid, bool of_sequences) {
          "draws without replacement had batch_size above what can be drawn, or draws had newest above what is live: "
          "ids -1"},
         {errors.n_outdated_draws, PER_ERROR_INVALID_ARGUMENT,
-         "draws of graphs had a larger n_step than the buffer has now: ids -1; they are to be captured anew"},
+         "draws of graphs had a larger n_step than the buffer has now: ids -1; capture them again"},
         {errors.n_refused(StepRefusal::full), PER_ERROR_FULL,
          "steps found a full lane, and overwrite is off: not added, id -1 (per_replay_clear() empties the "
          "buffer, per_replay_compute_capacity() computes a larger capacity)"},

@@ -49,17 +49,14 @@ StreamOrder::Call::Call(StreamOrder& order, void* stream)
     is_captured_ = status != cudaStreamCaptureStatusNone;
     identity_ = identity_of(stream_, is_captured_);
     if (is_captured_) {
-        check_capture();
+        if (capture_ == order_.last_capture_ && order_.capture_stream_ != identity_)
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "stream is %p: within one capture all calls of a handle share a stream",
+                        static_cast<void*>(stream_));
         order_.has_captures_ = true;  // even if the call fails: it may have queued work by then
     } else if (order_.has_last_ && order_.last_stream_ != identity_) {
         check(cudaStreamWaitEvent(stream_, order_.event_.get(), 0), "waiting for the stream of the last call");
     }
-}
-
-void StreamOrder::Call::check_capture() const {
-    if (capture_ == order_.last_capture_ && order_.capture_stream_ != identity_)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: within one capture all calls of a handle share a stream",
-                    static_cast<void*>(stream_));
 }
 
 cudaError_t StreamOrder::Call::record() {
@@ -89,7 +86,7 @@ void require_ordered(const Meeting& meeting) {
     if (meeting.is_broken())
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "several kernels used the handle at the same time: launches of CUDA graphs must be ordered with "
-                    "each other and with other calls. What the handle holds is undefined, and it can only be freed");
+                    "each other and with other calls. The handle's contents are undefined, and it can only be freed");
 }
 
 StreamOrder::Call::~Call() {

@@ -35,6 +35,7 @@ class StreamOrder {
     // behind all earlier calls.
     class Call {
      public:
+        // Throws Error with INVALID_ARGUMENT if an earlier call was captured together with this one, on another stream.
         Call(StreamOrder& order, void* stream);
         Call(const Call&) = delete;
         Call& operator=(const Call&) = delete;
@@ -49,8 +50,6 @@ class StreamOrder {
         ~Call();
 
      private:
-        // Throws Error with INVALID_ARGUMENT if an earlier call was captured together with this one, on another stream.
-        void check_capture() const;
         // Records the event that calls on other streams wait for.
         cudaError_t record();
 

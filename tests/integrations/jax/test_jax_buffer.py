@@ -630,9 +630,9 @@ def test_axes_of_a_batch_are_said_as_they_are_given():
 
 def test_arguments_that_cannot_be_are_refused_by_name():
     make = per.jax.make_prioritised_trajectory_buffer
-    with refused("of max_size and max_length_time_axis one is to be given"):
+    with refused("give one of max_size and max_length_time_axis"):
         make(1, 1, 2, 1, 2)
-    with refused("of max_size and max_length_time_axis one is to be given"):
+    with refused("give one of max_size and max_length_time_axis"):
         make(1, 1, 2, 1, 2, max_size=10, max_length_time_axis=10)
     with refused("sample_sequence_length is 1; allowed: 2 or more"):
         make(1, 1, 1, 1, 2, max_size=10)

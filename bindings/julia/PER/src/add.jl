@@ -15,7 +15,7 @@ or 0 and 1 of any type. Ids have the shape of `reward`, or of the first flag tha
 - `next_observation`, likewise for each observation: the observation after the step. It may be omitted on steps that do
   not end an episode
 - `env_ids`: the environments of the arrays, counted from 1; all of them by default
-- `mask`: `false` where nothing is to be added
+- `mask`: `false` where no step is added
 - `next_mask`: `false` where the next observation is not available
 - `priorities` or `td_errors` of the transitions; by default they get the largest priority seen so far
 - `stream`: on CUDA; see [`ReplayBuffer`](@ref). There ids are always an array
@@ -133,8 +133,8 @@ function look_at_resets(::HostMemory, buffer)
     (2 * counted.suspected_resets > ends && counted.suspected_resets >= 3) || return nothing
     Threads.atomic_xchg!(buffer.warned_of_resets, true) && return nothing
     @warn string("after ", counted.suspected_resets, " of ", ends, " ends the next step brought the final observation ",
-                 "once more. Either the program does not go on with the observation that resetting gave, or the ",
-                 "environment resets by itself, and not as the buffer's autoreset says. If it ",
+                 "once more. Either the program does not continue with the observation from the reset, or the ",
+                 "environment resets itself, and in another way than the buffer's autoreset says. If it ",
                  "resets in that step, use autoreset = :next_step; if it resets in the step of the end, autoreset = ",
                  ":same_step, and next_mask to say which next observations are final. Ignore this if episodes do ",
                  "begin with the observation that ended the one before")

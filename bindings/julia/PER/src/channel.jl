@@ -58,7 +58,7 @@ function channel(buffer::ReplayBuffer; env_ids = nothing, slots = nothing, when_
     return Channel(handle, GC.@preserve handle unsafe_string(path[]))
 end
 
-"What [`channel`](@ref) gives."
+"The channel that [`channel`](@ref) creates."
 struct Channel
     handle::Handle{per_channel}
     path::String

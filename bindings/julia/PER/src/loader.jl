@@ -39,8 +39,8 @@ the memory of a CUDA device; the copies overlap with earlier work. Neither `take
 device, and the array library needs a method of [`PER.device_view`](@ref).
 
 With `gather_on_device = true` the device itself copies the frames of large fields (1 KiB and more) out of the rows in
-host memory, which are pinned until the loader is closed. The batches are the same. `add!` and `set!` may wait for
-frames that are yet to be read.
+host memory, which are pinned until the loader is closed. The batches are the same. `add!` and `set!` may wait
+until the device has read frames that they overwrite.
 
 Throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if the buffer already has a loader, with
 `PER.PER_ERROR_UNSUPPORTED` without that method or if the device does not support `gather_on_device`, and while

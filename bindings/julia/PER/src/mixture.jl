@@ -1,9 +1,9 @@
 """
     Mixture(name => (buffer, share)...; when_empty = :error)
 
-Draws batches from several buffers, in fixed shares: for learning from demonstrations beside one's own steps (Ball et
-al. 2023, "Efficient Online Reinforcement Learning with Offline Data", takes half of each batch from either), or from
-one buffer for each task.
+Draws batches from several buffers, in fixed shares: for agents that learn from demonstrations as well as from their own
+steps (Ball et al. 2023, "Efficient Online Reinforcement Learning with Offline Data", take half of each batch from
+each), or from one buffer for each task.
 
 - `name`: a symbol or text, unique
 - `buffer`: a [`ReplayBuffer`](@ref), which can still be used by itself. The buffers, up to 32, are on one device and

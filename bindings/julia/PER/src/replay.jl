@@ -29,8 +29,8 @@ p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
 - `storage`: a directory, created if missing: rows lie in a file there and are cached in memory as far as there is room;
   9.7 bytes a row are always in memory. The file has no name and disappears with the buffer. Copied and deserialized
   buffers lie in memory. Not on CUDA. `storage_preallocated = true` allocates the disk space of all rows at once
-- `max_heap_bytes`: the most bytes of memory for the values of fields with `compression` or of any length, whose rows
-  take what they need. A call for whose rows this is too little throws `PER.PER_ERROR_FULL` and changes nothing
+- `max_heap_bytes`: limit, in bytes, on the memory of fields that are compressed or have rows of any length. A call that
+  would exceed it throws `PER.PER_ERROR_FULL` and changes nothing
 - `arrays`: on CUDA, the type of the arrays that the buffer returns, on its device: a type such as `CuArray`, allocated
   by `arrays{T}(undef, size)`, or a function of `T` and `size`
 - `current_stream`: on CUDA, a function without arguments that returns the stream of calls without a `stream`

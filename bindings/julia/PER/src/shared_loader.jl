@@ -56,7 +56,7 @@ function shared_loader(buffer::ReplayBuffer, batch_size; readers, slots = nothin
     return SharedLoader(handle, GC.@preserve handle unsafe_string(path[]))
 end
 
-"What [`shared_loader`](@ref) gives."
+"The shared loader that [`shared_loader`](@ref) creates."
 struct SharedLoader
     handle::Handle{per_shared_loader}
     path::String

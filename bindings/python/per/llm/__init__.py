@@ -1,4 +1,4 @@
-"""Replay for language models that learn by reinforcement: groups of answers, and which prompts to ask next.
+"""Replay for language models trained by reinforcement learning: groups of answers, and which prompts to ask next.
 
 Imported on request: `import per.llm`.
 """

@@ -341,6 +341,10 @@ class Groups(Generic[Array]):
                 names[place] = operator.index(key)  # also of numpy
             if not isinstance(names[place], (int, str, type(None))):
                 raise InvalidArgument(f"keys has {key!r}; allowed: int, str and None")
+            try:
+                names[place] = json.dumps(names[place])
+            except ValueError as error:
+                raise InvalidArgument("keys has an int that Python does not print; allowed: fewer digits") from error
         if not isinstance(tag, str):
             raise InvalidArgument(f"tag is {tag!r}; allowed: str")
         self._allowed_room("k", len(names))
@@ -349,7 +353,7 @@ class Groups(Generic[Array]):
                 raise Busy(f"k is {len(names)}; allowed at this moment: up to {room} ({self})")
             first = self._value("SELECT issued FROM ledger")
             for group, key in enumerate(names, first):
-                row = group, json.dumps(key), json.dumps(tag), _ONE
+                row = group, key, json.dumps(tag), _ONE
                 self._sql("INSERT INTO groups VALUES (?, ?, ?, ?, 0, NULL, NULL, NULL, NULL)", *row)
             return list(range(first, first + len(names)))
 
