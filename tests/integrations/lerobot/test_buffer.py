@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 
 import lerobot.rl.buffer as theirs
+import numpy as np
 import per
 import pytest
 import torch
@@ -123,6 +124,35 @@ def test_images_that_are_no_fractions_are_refused_or_kept_as_float32():
     assert torch.equal(buffer.sample(1)["state"][IMAGE], image[IMAGE])
 
 
+@pytest.mark.parametrize(
+    ("first", "later", "message"),
+    [
+        (torch.float32, torch.uint8, f"{IMAGE} has dtype uint8; allowed: floats, or uint8 if the first image is uint8"),
+        (torch.uint8, torch.float32, f"{IMAGE} has dtype float32: allowed are bool and unsigned integers"),
+        (torch.float32, torch.bool, f"{IMAGE} has dtype bool; allowed: floats"),
+    ],
+    ids=str,
+)
+def test_images_of_floats_and_of_bytes_are_not_mixed(first, later, message):
+    buffer = ReplayBuffer(10, "cpu", [IMAGE], use_drq=False)
+    before, after = ({IMAGE: torch.ones(1, 3, 8, 8, dtype=dtype)} for dtype in (first, later))
+    step = torch.zeros(1, 1), 0.0
+    buffer.add(before, *step, before, True, False)
+    for states in ((after, after), (before, after)):
+        with pytest.raises(per.InvalidArgument, match=re.escape(message)):
+            buffer.add(states[0], *step, states[1], True, False)
+    assert len(buffer) == 1
+
+
+@pytest.mark.parametrize("key", ["weights", "ids"])
+def test_names_of_the_librarys_own_entries_of_complementary_info_are_refused(key):
+    buffer = ReplayBuffer(10, "cpu", KEYS, use_drq=False)
+    message = f"complementary_info has {key!r}; allowed: other names than 'weights' and 'ids'"
+    with pytest.raises(per.InvalidArgument, match=message):
+        buffer.add(state(0), torch.zeros(1, 1), 0.0, state(1), True, False, {key: torch.tensor([7.0])})
+    assert len(buffer) == 0
+
+
 def test_a_gap_cuts_the_trajectory():
     buffer = ReplayBuffer(20, "cpu", [STATE], use_drq=False, seed=0)
     for t in (0, 1, 5, 6):  # an offline buffer gets only the steps of interventions
@@ -179,6 +209,17 @@ def test_priorities_decide_what_is_drawn():
     batch = buffer.sample(10)
     assert set(number_of(batch["state"])) == {7}
     assert torch.equal(batch["complementary_info"]["weights"], torch.ones(10))
+
+
+def test_priorities_may_be_of_numpy_and_need_ids_that_were_issued():
+    buffer = filled(alpha=1.0)
+    ids = buffer.replay.live_ids()
+    buffer.update_priorities(ids, (ids == ids[7]).astype("float32"))
+    assert set(number_of(buffer.sample(10)["state"])) == {7}
+    empty = ReplayBuffer(10, "cpu", KEYS)
+    for ids in (torch.tensor([3]), torch.tensor([3]).numpy()):
+        with pytest.raises(per.InvalidArgument, match=re.escape("ids[0] is 3: never issued; no step was added yet")):
+            empty.update_priorities(ids, torch.ones(1))
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -248,6 +289,54 @@ def test_the_last_transition_of_a_truncated_episode_of_a_dataset_is_not_drawn(tm
     assert again.replay.get(again.replay.live_ids()).reward.tolist() == [0.0, 1.0, 3.0, 4.0]
 
 
+def frames_of(lengths: list[int], *, done: str = "each") -> list[dict[str, torch.Tensor]]:
+    """Frames of episodes; `done` is "each" if each of them ends so, "no" if none does, "unknown" without that entry."""
+    ends = [t == length - 1 for length in lengths for t in range(length)]
+    episodes = [i for i, length in enumerate(lengths) for _ in range(length)]
+    frames = [
+        {
+            STATE: torch.tensor([float(t), 0.0]),
+            "action": torch.tensor([float(t)]),
+            "next.reward": torch.tensor(float(t)),
+            "next.done": torch.tensor(end and done == "each"),
+            "episode_index": torch.tensor(episode),
+        }
+        for t, (end, episode) in enumerate(zip(ends, episodes, strict=True))
+    ]
+    return [{key: frame[key] for key in frame if done != "unknown" or key != "next.done"} for frame in frames]
+
+
+@pytest.mark.parametrize("done", ["each", "no", "unknown"])
+@pytest.mark.parametrize("lengths", [[3] * 40, [1], [2, 7, 1, 5]], ids=str)
+def test_a_dataset_has_room_at_the_default_and_at_the_least_capacity(lengths, done):
+    frames = frames_of(lengths, done=done)
+    rewards = [frame["next.reward"].item() for frame in frames]
+    if done == "no":  # the last transition of each episode has no next state
+        ends = set(np.cumsum(lengths) - 1)
+        rewards = [reward for reward in rewards if reward not in ends]
+    least = max(1, len(frames) + (0 if done == "no" else len(lengths)) - 2)
+    every = [{}, {"capacity": least}]
+    if done != "no":
+        every.append({"capacity": len(frames), "store_next_observation": True})
+    for options in every:
+        buffer = ReplayBuffer.from_lerobot_dataset(frames, "cpu", [STATE], use_drq=False, **options)
+        assert buffer.replay.get(buffer.replay.live_ids()).reward.tolist() == rewards
+    if least > 1:
+        message = f"capacity is {least - 1}; allowed: {least} and above, for {len(frames)} frames and "
+        with pytest.raises(per.InvalidArgument, match=message):
+            ReplayBuffer.from_lerobot_dataset(frames, "cpu", [STATE], capacity=least - 1)
+
+
+def test_a_full_buffer_comes_back_from_its_dataset_with_the_same_capacity(tmp_path):
+    """LeRobot's learner resumes so."""
+    buffer = filled(steps=60)
+    dataset = buffer.to_lerobot_dataset("of/tests", root=tmp_path / "dataset")
+    again = ReplayBuffer.from_lerobot_dataset(dataset, "cpu", KEYS, use_drq=False, capacity=20)
+    assert len(again) == len(buffer) == len(dataset) == 18
+    rewards = [one.replay.get(one.replay.live_ids()).reward for one in (buffer, again)]
+    assert torch.equal(*rewards)
+
+
 def test_entries_of_one_number_keep_their_axis():
     frames = [
         {
@@ -270,10 +359,17 @@ def test_what_a_dataset_needs_is_said(tmp_path):
     with pytest.raises(ValueError, match="The replay buffer is empty"):
         ReplayBuffer(10, "cpu", KEYS).to_lerobot_dataset("of/tests")
     dataset = filled().to_lerobot_dataset("of/tests", root=tmp_path / "dataset")
-    with pytest.raises(per.InvalidArgument, match="capacity is 9; allowed: as many as the dataset has frames, 10"):
+    message = "capacity is 9; allowed: 10 and above, for 10 frames and 2 ends of episodes"
+    with pytest.raises(per.InvalidArgument, match=message):
         ReplayBuffer.from_lerobot_dataset(dataset, "cpu", KEYS, capacity=9)
     with pytest.raises(per.InvalidArgument, match="state_keys is None"):
         ReplayBuffer.from_lerobot_dataset(dataset, "cpu")
+
+
+@pytest.mark.parametrize("arrays", ["numpy", None, "jax"])
+def test_arrays_other_than_tensors_are_refused(arrays):
+    with pytest.raises(per.InvalidArgument, match=f"arrays is {arrays!r}; allowed: 'torch'"):
+        ReplayBuffer(10, "cpu", KEYS, arrays=arrays)
 
 
 def test_sequences_and_returns_of_several_steps_are_refused():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+
 import gymnasium
 import minari
 import numpy as np
@@ -139,6 +142,44 @@ def test_flags_within_an_episode_come_back():
     assert buffer.get_windows(buffer.live_ids()).n_steps.tolist() == [3, 2, 1, 1, 2, 1, 2, 1] * 2
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n_step": 3},
+        {"frame_stack": 3, "n_step": 2},
+        {"n_envs": 2},
+        {"store_next_observation": True, "n_step": 2},
+        {"sequence_length": 3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_autoreset_changes_no_transition_of_a_dataset(autoreset, options):
+    """There are two observations, so that most episodes, and parts of them, begin where the one before ended."""
+    space, actions, random = spaces.Dict({"cell": spaces.Discrete(2)}), spaces.Discrete(5), np.random.default_rng(5)
+    endings = ["terminated", "truncated", "neither", "both"] * 5
+    buffers = [episode_of(space, actions, random.integers(1, 9), ending, random) for ending in endings]
+    for buffer in buffers[::3]:
+        buffer.truncations[::2] = True
+    dataset = minari.create_dataset_from_buffers("test/in-v0", buffers, observation_space=space, action_space=actions)
+    plain, resetting = (new_buffer(dataset, autoreset=mode, **options) for mode in ("disabled", autoreset))
+    assert len(plain) == len(resetting) > 0
+    if "sequence_length" not in options:
+        assert len(resetting) == dataset.total_steps
+        assert_same_episodes(episodes(resetting), episodes(plain))
+    assert_same(dict(resetting.sample(300)), dict(plain.sample(300)))  # by the same seed
+
+
+def test_a_first_step_that_repeats_the_datasets_last_observation_is_no_reset():
+    dataset = dataset_of(spaces.Discrete(9), spaces.Discrete(2))
+    buffer = new_buffer(dataset, 100, autoreset="next_step")
+    last = dataset[2].observations[-1]
+    step = {"action": 0, "reward": 1.0, "terminated": False, "truncated": False}
+    buffer.add(observation=last, next_observation=last, **step)
+    assert len(buffer) == dataset.total_steps + 1
+
+
 def test_the_last_observation_is_bootstrapped_from_after_a_truncation_only():
     dataset = dataset_of(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), (3, 3), ("terminated", "truncated"))
     buffer = new_buffer(dataset, gamma=0.5)
@@ -154,6 +195,80 @@ def test_images_are_stored_as_they_are_and_once():
     assert buffer.fields["observation"].dtype == "uint8"
     assert buffer.capacity == 102
     assert not out(dataset, buffer).storage.jpeg_encoding
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"n_step": 3}, {"frame_stack": 4}, {"n_envs": 3}, {"sequence_length": 5}], ids=str
+)
+@pytest.mark.parametrize("length", [None, 1, 3])
+def test_a_short_or_empty_dataset_has_room(length, options):
+    dataset = dataset_of(spaces.Discrete(9), spaces.Discrete(2), (length or 1,), ("terminated",))
+    if length is None:
+        dataset = dataset.filter_episodes(lambda episode: False)
+    buffer = new_buffer(dataset, **options)
+    if "sequence_length" not in options:
+        assert len(buffer) == (length or 0)
+        assert_same_episodes(episodes(buffer), dataset)
+
+
+@pytest.mark.parametrize("n_envs", [0, -1, None, 2.5, 2**62])
+def test_a_number_of_environments_that_cannot_be_is_refused(n_envs):
+    dataset = dataset_of(spaces.Discrete(9), spaces.Discrete(2))
+    with pytest.raises(per.InvalidArgument, match=f"n_envs is {n_envs}"):
+        new_buffer(dataset, n_envs=n_envs)
+
+
+def with_dtypes(*dtypes, rewards=False):
+    """A dataset whose episode i has observations, or rewards, of the i-th dtype."""
+    space, actions, random, buffers = spaces.Box(0, 2), spaces.Discrete(2), np.random.default_rng(6), []
+    for dtype in dtypes:
+        episode = episode_of(space, actions, 4, "truncated", random)
+        name = "rewards" if rewards else "observations"
+        values = random.random(4 if rewards else (5, 1)) * 2
+        buffers.append(dataclasses.replace(episode, **{name: values.astype(dtype)}))
+    return minari.create_dataset_from_buffers("test/in-v0", buffers, observation_space=space, action_space=actions)
+
+
+@pytest.mark.parametrize("rewards", [False, True], ids=["observations", "rewards"])
+def test_episodes_have_the_first_ones_dtype_or_one_that_was_asked_for(rewards):
+    name, attribute = ("minari.reward", "rewards") if rewards else ("observation", "observations")
+    dataset = with_dtypes("float64", "float32", "int32", rewards=rewards)
+    for episode, given in zip(episodes(new_buffer(dataset)), dataset, strict=True):
+        assert_same(getattr(episode, attribute), getattr(given, attribute).astype("float64"))
+    minari.delete_dataset("test/in-v0")
+    dataset = with_dtypes("float32", "float64", rewards=rewards)
+    refusal = f"{name} of episode 1 has dtype float64; allowed: values that the field's float32 can hold, or dtypes="
+    with pytest.raises(per.InvalidArgument, match=re.escape(refusal + f"{{{name!r}: 'float64'}}")):
+        new_buffer(dataset)
+    for episode, given in zip(episodes(new_buffer(dataset, dtypes={name: "float64"})), dataset, strict=True):
+        assert_same(getattr(episode, attribute), getattr(given, attribute).astype("float64"))
+    assert new_buffer(dataset, dtypes={name: "float32"}).fields[name].dtype == "float32"
+
+
+def test_a_dtype_of_a_container_is_that_of_its_parts():
+    buffer = new_buffer(dataset_of(OBSERVATIONS["tuple"], ACTIONS["box"]), dtypes={"observation": "float64"})
+    assert [buffer.fields[f"observation.{i}"].dtype for i in range(2)] == ["float64", "float64"]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool"])
+def test_whole_rewards_come_back_as_floats(dtype):
+    """DataCollector writes such an episode if the environment returned ints."""
+    dataset = with_dtypes(dtype, "float64", rewards=True)
+    for episode, given in zip(episodes(new_buffer(dataset)), dataset, strict=True):
+        assert_same(episode.rewards, given.rewards.astype("float64"))
+
+
+def test_a_whole_reward_that_no_float_holds_is_refused():
+    space, actions = spaces.Discrete(9), spaces.Discrete(2)
+    episode = episode_of(space, actions, 4, "truncated", np.random.default_rng(7))
+    dataset = minari.create_dataset_from_buffers(
+        "test/in-v0",
+        [dataclasses.replace(episode, rewards=np.full(4, 2**53 + 1))],
+        observation_space=space,
+        action_space=actions,
+    )
+    with pytest.raises(per.InvalidArgument, match=re.escape("minari.reward of episode 0 has dtype int64; allowed")):
+        new_buffer(dataset)
 
 
 def test_a_filtered_dataset_is_taken_as_it_is():
@@ -252,7 +367,36 @@ def test_a_buffer_of_sequences_is_refused():
 
 
 def test_an_empty_buffer_has_no_episodes():
-    assert list(episodes(per.ReplayBuffer(20, {"observation": per.Field(1)}))) == []
+    assert list(episodes(per.ReplayBuffer(20, {"observation": per.Field(1), "action": per.Field()}))) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"observation": per.Field()}, "fields are observation; needed: observation and action"),
+        ({"obs": per.Field(role="observation"), "action": per.Field()}, "fields are obs, action; needed"),
+        (
+            {"observation": per.Field(), "goal": per.Field(role="observation"), "action": per.Field()},
+            "field goal has role 'observation'; allowed",
+        ),
+        (
+            {"observation.x": per.Field(), "observation.y": per.Field(role="plain"), "action": per.Field()},
+            "field observation.y has role 'plain'; allowed",
+        ),
+        ({"observation": per.Field(), "action": per.Field((), "bfloat16")}, "field action has dtype bfloat16; allowed"),
+    ],
+    ids=["no action", "no observation", "further observation", "plain observation", "bfloat16"],
+)
+def test_fields_that_episodes_cannot_have_are_refused(fields, message):
+    with pytest.raises(per.Error, match=re.escape(message)):
+        next(episodes(per.ReplayBuffer(20, fields, arrays="torch")))
+
+
+def test_fields_that_are_not_exported_may_be_any():
+    fields = {"observation": per.Field(), "action": per.Field(), "log_prob": per.Field((), "bfloat16", default=0.0)}
+    buffer = per.ReplayBuffer(20, fields, arrays="torch")
+    buffer.add(observation=1, action=2, reward=3, terminated=True, truncated=False, next_observation=4)
+    assert [episode.actions.tolist() for episode in episodes(buffer)] == [[2]]
 
 
 def test_the_example_writes_and_learns(output_of_example):

@@ -118,15 +118,23 @@ def test_a_bad_priority_changes_nothing():
     buffer = filled()
     buffer.sample(4)
     before = buffer.get_state()["_sum_segment"]["priorities"]
-    for bad in ([1.0, np.nan, 1.0, 1.0], [1.0, 2.0]):
-        with pytest.raises(per.InvalidArgument):
+    for bad in ([1.0, np.nan, 1.0, 1.0], [-np.inf, 1.0, 1.0, 1.0], [1.0, 1.0, 1e39, 1.0], [1.0, 2.0]):
+        with pytest.raises(per.InvalidArgument, match="priorities"):
             buffer.update_priorities(np.array(bad))
     assert (buffer.get_state()["_sum_segment"]["priorities"] == before).all()
-    for bad in (np.nan, np.inf, -1.0):
-        with pytest.raises(per.InvalidArgument, match="weight is"):
-            buffer.add(episode(9, 0, 3), weight=bad)
+    assert buffer._max_priority == 1.0
+
+
+@pytest.mark.parametrize(
+    ("alpha", "weight"), [(1.0, np.nan), (1.0, np.inf), (1.0, -1.0), (1.0, 1e39), (2.0, 1e20), (2.0, 1e300)]
+)
+def test_a_bad_weight_adds_nothing(alpha, weight):
+    buffer = filled(alpha=alpha)
+    with pytest.raises(per.InvalidArgument, match=rf"weight is {re.escape(str(weight))}; allowed: "):
+        buffer.add(episode(9, 0, 3), weight=weight)
     assert len(buffer) == 15
     assert buffer._max_priority == 1.0
+    assert len(buffer.sample(4)) == 4
 
 
 def test_a_state_brings_episodes_and_priorities_back():
@@ -158,6 +166,80 @@ def test_what_cannot_be_drawn_is_an_error():
         PrioritizedEpisodeReplayBuffer(capacity=100).sample(4)
     with pytest.raises(per.InvalidArgument, match="n_step is 7"):
         filled().sample(4, n_step=7)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        *(
+            ({"n_step": n_step}, rf"n_step is {re.escape(repr(n_step))}; allowed: .*\(first, end\)")
+            for n_step in (0, -1, 1.5, "3", [1, 3], (0, 3), (3, 1), (2, 2), (1.0, 3), (1, 2, 3))
+        ),
+        ({"num_items": -1}, "num_items is -1; allowed: 1 and above"),
+        ({"num_items": 0}, "num_items is 0; allowed: 1 and above"),
+        ({"num_items": 2.5}, "num_items is 2.5, a float; allowed: an int"),
+        ({"num_items": None, "batch_size_B": -1}, "batch_size_B is -1; allowed: 1 and above"),
+        ({"batch_size_B": 4}, "num_items and batch_size_B are given"),
+        ({"beta": -1.0}, "beta is -1.0; allowed: finite numbers >= 0"),
+        ({"beta": np.nan}, "beta is nan; allowed: finite numbers >= 0"),
+        ({"beta": "x"}, "beta is 'x'; allowed: a number"),
+    ],
+    ids=str,
+)
+def test_arguments_without_a_meaning_are_errors_and_change_nothing(given, message):
+    buffer, other = filled(), filled()
+    for each in (buffer, other):
+        each.sample(4)
+    with pytest.raises(per.InvalidArgument, match=message):
+        buffer.sample(**{"num_items": 4, **given})
+    buffer.update_priorities(np.arange(4.0))
+    other.update_priorities(np.arange(4.0))
+    assert starts(buffer.sample(8)) == starts(other.sample(8))
+
+
+@pytest.mark.parametrize("n_step", [3, (3, 5)])
+def test_steps_of_hardly_any_priority_are_drawn_if_the_windows_of_all_others_are_incomplete(n_step):
+    """The others have 10^18 times as much. In 6000 draws counts have a standard deviation of at most 39."""
+    buffer = PrioritizedEpisodeReplayBuffer(capacity=100, alpha=1.0, seed=0)
+    buffer.add(episode(1, 0, 6), weight=1e-12)
+    buffer.add(episode(2, 0, 2), weight=1e6)
+    rows = buffer.sample(6000, n_step=n_step)
+    drawn = [(t, row.get_extra_model_outputs("n_step", 0)) for row, (_, t) in zip(rows, starts(rows), strict=True)]
+    choices = [(t, n) for n in (3, 4) if n == 3 or n_step != 3 for t in range(6 - n + 1)]
+    assert {*drawn} == {*choices}
+    assert all(abs(drawn.count(choice) - 6000 / len(choices)) < 200 for choice in choices)
+
+
+def test_steps_of_priority_0_are_not_drawn_even_if_the_windows_of_all_others_are_incomplete():
+    buffer = PrioritizedEpisodeReplayBuffer(capacity=100, alpha=1.0, seed=0)
+    buffer.add(episode(1, 0, 6), weight=0.0)
+    buffer.add(episode(2, 0, 2))
+    with pytest.raises(per.Empty, match="n_step is 3: all steps that can be drawn have priority 0"):
+        buffer.sample(4, n_step=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (replay_buffers.PrioritizedEpisodeReplayBuffer, "state is of another kind of buffer"),
+        (PrioritizedEpisodeReplayBuffer, "state is of a buffer of capacity 513 to 1024; allowed: 65 to 128"),
+    ],
+)
+def test_a_state_of_another_buffer_changes_nothing(kind, message):
+    other, buffer = kind(capacity=1000), filled()
+    other.add(episode(7, 0, 3))
+    buffer.add(episode(8, 0, 2), weight=0.0)
+    with pytest.raises(per.InvalidArgument, match=message):
+        buffer.set_state(other.get_state())
+    assert [held.id_ for held in buffer.episodes] == ["1", "3", "2", "8"]
+    assert {number for number, _ in starts(buffer.sample(200))} == {1, 2, 3}
+
+
+def test_a_state_replaces_the_episodes_of_a_buffer():
+    buffer, other = filled(), PrioritizedEpisodeReplayBuffer(capacity=100, alpha=1.0, seed=1)
+    other.add(episode(7, 0, 3))
+    other.set_state(buffer.get_state())
+    assert {number for number, _ in starts(other.sample(200))} == {1, 2, 3}
 
 
 def test_metrics_count_what_was_drawn():

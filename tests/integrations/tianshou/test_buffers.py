@@ -133,6 +133,17 @@ def test_a_priority_that_is_no_number_is_an_error_and_changes_nothing(kinds, n_e
     assert len(buffer.sample(8)[1]) == 8
 
 
+def test_rows_whose_leaves_float32_cannot_hold_are_drawn_as_in_tianshou(kinds, n_envs):
+    """Of a TD error of 0, tianshou's leaf is (2^-23)^7."""
+    buffer = filled(kinds[0], 30, n_envs, 5, alpha=7.0)
+    rows = buffer.sample_indices(0)
+    buffer.update_weight(rows, np.zeros(len(rows)))
+    assert buffer.weight[rows[0]] == 2.0**-161
+    assert set(buffer.sample(len(rows))[1]) == set(rows)
+    buffer.weight[rows] = 0.0
+    assert buffer.weight.reduce() == 0.0
+
+
 def test_random_seed_decides_the_draws_and_nothing_else_does(kinds, n_envs):
     buffers = [filled(kinds[0], 30, n_envs, 20, random_seed=seed) for seed in (5, 5, 6)]
     np.random.seed(0)
@@ -230,6 +241,25 @@ def test_the_tree_finds_what_tianshous_tree_finds():
     assert (ours.get_prefix_sum_idx(prefix_sums) == theirs.get_prefix_sum_idx(prefix_sums.copy())).all()
     assert ours.get_prefix_sum_idx(float(prefix_sums[0])) == theirs.get_prefix_sum_idx(float(prefix_sums[0]))
     assert len(ours) == 100
+
+
+@pytest.mark.parametrize(
+    ("index", "value", "message"),
+    [
+        ([0, 1], [1.0, 1e39], r"priorities\[1\] is 1e\+39; allowed: up to 3.4028.*e\+38"),
+        ([1.7], 5.0, "index has dtype float64; allowed: integers"),
+        (1.7, 5.0, "index has dtype float64; allowed: integers"),
+        ([True, False], 5.0, "index has dtype bool; allowed: integers"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_leaves_that_cannot_be_set_are_errors_and_change_nothing(index, value, message):
+    tree = SegmentTree(4)
+    tree[np.arange(4)] = 1.0
+    with pytest.raises(per.InvalidArgument, match=message):
+        tree[np.array(index)] = np.array(value)
+    assert tree[np.arange(4)].tolist() == [1.0] * 4
+    assert tree.reduce() == 4.0
 
 
 def test_no_leaf_of_priority_0_is_found():

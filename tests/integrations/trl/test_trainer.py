@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import per
@@ -35,6 +37,13 @@ def new_model():
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
     config = transformers.Qwen2Config(vocab_size=len(WORDS), **size, **heads, pad_token_id=0, eos_token_id=1)
     return transformers.Qwen2ForCausalLM(config)
+
+
+def model_with_learned_positions():
+    torch.manual_seed(0)
+    size = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "initializer_range": 0.5}
+    ends = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=len(WORDS), **size, **ends))  # dropout 0.1
 
 
 def answer(prompts, trainer):
@@ -70,7 +79,7 @@ class Recorded(Replay):
 def trainer_of(tmp_path, tokenizer):
     """A function that makes a trainer: two groups of four in each batch."""
 
-    def make(replay, callbacks=None, dataset=None, **options):
+    def make(replay, callbacks=None, dataset=None, model=None, **options):
         args = {"per_device_train_batch_size": 2 * SIZE, "num_generations": SIZE, "max_completion_length": LENGTH}
         args |= {"max_steps": 6, "learning_rate": 0.05, "temperature": 0.7, "save_strategy": "no", "seed": 3}
         args |= {"output_dir": str(tmp_path), "report_to": [], "use_cpu": True, "bf16": False, "disable_tqdm": True}
@@ -78,7 +87,7 @@ def trainer_of(tmp_path, tokenizer):
             prompts = [f"{a}+{b}=" for a in range(20) for b in range(5)]  # of two lengths
             dataset = Dataset.from_list([{"prompt": prompt} for prompt in prompts])
         return GRPOTrainer(
-            new_model(),
+            new_model() if model is None else model,
             replay=replay,
             callbacks=callbacks,
             args=trl.GRPOConfig(**{**args, **options}),
@@ -184,11 +193,16 @@ def test_advantages_and_old_log_probabilities_are_those_of_the_ledger(trainer_of
     assert len(by_group) < 2 * len(replay.leases)
 
 
-def test_log_probabilities_are_those_of_the_model_without_padding(trainer_of):
+@pytest.mark.parametrize("made", [new_model, model_with_learned_positions])
+@pytest.mark.parametrize("is_training", [True, False])
+def test_log_probabilities_are_those_of_the_model_without_padding_and_dropout(trainer_of, made, is_training):
     """Prompts of two lengths, at temperature 0.7, against the model's own output for each answer by itself."""
-    trainer = trainer_of(Replay(ledger(), answer))
+    trainer = trainer_of(Replay(ledger(), answer), model=made())
     prompts = ["1+1=", "12+3="] * 8
+    trainer.model.train(is_training)
     answers = generate(prompts, trainer)
+    assert [module.training for module in trainer.model.modules()] == [is_training] * len([*trainer.model.modules()])
+    trainer.model.eval()
     lengths = [len(ids) for ids in answers["completion_ids"]]
     assert min(lengths) < max(lengths) == LENGTH
     for i, prompt in enumerate(prompts):
@@ -367,10 +381,13 @@ def test_errors_name_the_argument_and_leave_no_group_open(trainer_of):
         trainer_of(Replay(groups, answer)).train()
     assert groups.counts().retired_by == {("failed", ""): 2}
 
-    groups = per.llm.Groups(SIZE + 1, fields(16, LENGTH), capacity=4)
-    with pytest.raises(per.InvalidArgument, match="num_generations is 4; allowed: the group_size of groups"):
-        trainer_of(Replay(groups, answer)).train()
-    assert groups.missing() == {}
+    for size in (SIZE - 1, SIZE + 1):
+        groups = per.llm.Groups(size, fields(16, LENGTH), capacity=4)
+        with pytest.raises(
+            per.InvalidArgument, match=f"num_generations is 4; allowed: {size}, the group_size of groups"
+        ):
+            trainer_of(Replay(groups, pytest.fail)).train()
+        assert groups.counts().issued == 0
 
     with pytest.raises(per.Busy, match=r"k is 2; allowed at this moment: up to 1"):
         trainer_of(Replay(ledger(per_version=1), answer)).train()
@@ -379,6 +396,59 @@ def test_errors_name_the_argument_and_leave_no_group_open(trainer_of):
         trainer_of(Replay(ledger(), answer), use_vllm=True)
     with pytest.raises(per.InvalidArgument, match="tools is given; allowed: None"):
         GRPOTrainer(new_model(), replay=Replay(ledger(), answer), tools=[print])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            lambda answers: {name: [*column, *column] for name, column in answers.items()},
+            "prompt_ids of rollout_func has 16 entries; allowed: 8, one for each prompt",
+        ),
+        (
+            lambda answers: {**answers, "reward": answers["reward"][:-1]},
+            "reward of rollout_func has 7 entries; allowed: 8, one for each prompt",
+        ),
+        (
+            lambda answers: {**answers, "logprobs": None},
+            "logprobs of rollout_func has no entries; allowed: 8, one for each prompt",
+        ),
+        (
+            lambda answers: {**answers, "logprobs": [*answers["logprobs"][:-1], answers["logprobs"][-1][:-1]]},
+            r"logprobs\[7\] of rollout_func has \d values; allowed: \d, one for each token of completion_ids\[7\]",
+        ),
+        (
+            lambda answers: {name: column for name, column in answers.items() if name != "reward"},
+            "rollout_func has returned completion_ids, logprobs, prompt_ids; needed: also reward",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_training", [True, False])
+def test_answers_that_do_not_fit_the_prompts_are_errors_before_any_is_stored(trainer_of, changed, message, is_training):
+    groups = ledger()
+    replay = Replay(groups, lambda prompts, trainer: changed(answer(prompts, trainer)))
+    trainer = trainer_of(replay, per_device_eval_batch_size=2 * SIZE, num_generations_eval=1)
+    with pytest.raises(per.InvalidArgument, match=message):
+        (trainer.train if is_training else trainer.evaluate)()
+    assert groups.missing() == {}
+    counts = groups.counts()
+    assert counts.issued == counts.retired == 2 * is_training
+
+
+def test_the_checkpoint_lines_of_the_page_run_before_and_after_the_first_checkpoint(trainer_of, tmp_path):
+    page = Path(__file__).resolve().parents[3] / "docs" / "integrations" / "trl.md"
+    (lines,) = [code for code in re.findall("```python\n(.*?)```", page.read_text(), re.S) if "resume_from" in code]
+    folder, trainers = tmp_path / "out", []
+
+    def made(model, *, replay, args, train_dataset):
+        options = {"max_steps": args.max_steps, "save_strategy": "steps", "save_steps": 1}
+        trainers.append(trainer_of(replay, output_dir=str(folder), **options))
+        return trainers[-1]
+
+    for n_steps in (1, 2):
+        args = trl.GRPOConfig(output_dir=str(folder), num_generations=SIZE, max_steps=n_steps, use_cpu=True, bf16=False)
+        exec(lines, {"args": args, "answer": answer, "model": None, "dataset": None, "GRPOTrainer": made})
+    assert [trainer.state.global_step for trainer in trainers] == [1, 2]
 
 
 def test_a_rollout_function_can_ask_prompts_by_pass_rate(trainer_of):

@@ -343,7 +343,17 @@ def test_failed_groups_without_trajectories_are_replaced_in_sync_mode_on_request
     [
         ({"uses": 2}, "sampler_kwargs has uses; allowed: capacity, "),
         ({"strategy": "keep"}, "max_off_policy_strategy is 'keep'; allowed: 'drop', 'wait'"),
-        ({"threshold": 0}, "max_off_policy_threshold is 0; allowed: 1 and above, None"),
+        ({"threshold": 0}, "max_off_policy_threshold is 0; allowed: 1 and above"),
+        ({"threshold": 2.5}, "max_off_policy_threshold is 2.5, a float; allowed: an int"),
+        ({"threshold": "3"}, "max_off_policy_threshold is '3', a str; allowed: an int"),
+        ({"capacity": None}, "capacity is None, a NoneType; allowed: an int"),
+        ({"capacity": 0}, "capacity is 0; allowed: 1 and above"),
+        ({"order": "foo"}, "order is 'foo'; allowed: 'issued', "),
+        ({"half_life": 3.0}, "half_life is given; allowed: with order='priority'"),
+        ({"ahead": 1}, "ahead is given; allowed: with per_version"),
+        ({"seed": "x"}, "seed is 'x', a str; allowed: an int"),
+        ({"filter_groups_metric": 5, "refill_fn": print}, "filter_groups_metric is 5; allowed: a name, None"),
+        ({"sync_refill_failed_groups": "no", "refill_fn": print}, "sync_refill_failed_groups is 'no'; allowed: True"),
         ({"filter_groups_metric": "acc"}, "refill_fn is None; needed"),
     ],
 )

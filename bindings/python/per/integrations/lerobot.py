@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 from lerobot.rl import buffer as theirs
@@ -29,6 +31,7 @@ from per.spaces import name_of
 __all__ = ["ReplayBuffer"]
 
 _INFO = "complementary_info."
+_OWN_INFO = ("weights", "ids")  # entries of complementary_info that batches add
 
 
 def _info(key: str) -> str:
@@ -71,8 +74,9 @@ class ReplayBuffer(theirs.ReplayBuffer):
     optimize_memory : bool, default False
         Has no effect; next states are always stored once.
     image_dtype : str, default "uint8"
-        Dtype of stored images, the states whose name begins with "observation.image". "uint8" rounds numbers from 0 to
-        1 to the nearest multiple of 1 / 255, and keeps uint8 as it is; "float32" keeps any number.
+        Dtype of stored images, the states whose name begins with "observation.image". "uint8" rounds floats from 0 to 1
+        to the nearest multiple of 1 / 255, and keeps uint8 as it is; all images of a state must be of the same kind.
+        "float32" keeps any number.
     weigh_losses : bool, default True
         False: rewards are a plain tensor, and losses are not weighted.
     **options : Any
@@ -102,6 +106,8 @@ class ReplayBuffer(theirs.ReplayBuffer):
     ) -> None:
         if image_dtype not in ("uint8", "float32"):
             raise per.InvalidArgument(f"image_dtype is {image_dtype!r}; allowed: 'uint8', 'float32'")
+        if options.get("arrays", "torch") != "torch":
+            raise per.InvalidArgument(f"arrays is {options['arrays']!r}; allowed: 'torch', as batches hold tensors")
         refuse_other_batches(options, n_step="the targets of its algorithms are of one step")
         super().__init__(
             capacity, device, state_keys, image_augmentation_function, use_drq, storage_device, optimize_memory
@@ -124,6 +130,12 @@ class ReplayBuffer(theirs.ReplayBuffer):
         self.initialized = True
 
     def _new_replay(self, state: Any, action: Any, complementary_info: Any) -> per.ReplayBuffer:
+        for key in _OWN_INFO:
+            if key in (complementary_info or {}):
+                raise per.InvalidArgument(
+                    f"complementary_info has {key!r}; allowed: other names than {' and '.join(map(repr, _OWN_INFO))}, "
+                    "which batches have there"
+                )
         fields, are_fractions = {ACTION: per.Field(action.squeeze(0).shape)}, {}
         for key, value in state.items():
             dtype: Any = self.image_dtype if key.startswith(OBS_IMAGE) else "float32"
@@ -154,7 +166,8 @@ class ReplayBuffer(theirs.ReplayBuffer):
         Raises
         ------
         InvalidArgument
-            An image has numbers outside 0 to 1, and image_dtype is not "float32".
+            complementary_info has "weights" or "ids". Unless image_dtype is "float32": an image has numbers outside 0
+            to 1, or is neither of floats nor, as all images before it, of uint8.
         """
         if next_state is None and done:
             next_state = state  # no target reads it
@@ -176,6 +189,9 @@ class ReplayBuffer(theirs.ReplayBuffer):
     def _stored(self, key: str, value: torch.Tensor) -> torch.Tensor:
         if not self._are_fractions[key]:
             return value.detach()
+        if not value.is_floating_point():
+            dtype = str(value.dtype).removeprefix("torch.")
+            raise per.InvalidArgument(f"{key} has dtype {dtype}; allowed: floats, or uint8 if the first image is uint8")
         least, largest = torch.aminmax(value.detach())
         if not (least >= 0 and largest <= 1):
             numbers = f"numbers from {least:g} to {largest:g}"
@@ -223,18 +239,28 @@ class ReplayBuffer(theirs.ReplayBuffer):
         value = value.to(self.device)
         return value / 255 if self._are_fractions[key] else value.float()
 
-    def update_priorities(self, ids: torch.Tensor, td_errors: torch.Tensor) -> None:
+    def update_priorities(
+        self, ids: torch.Tensor | npt.NDArray[Any], td_errors: torch.Tensor | npt.NDArray[Any]
+    ) -> None:
         """Sets the priorities of the transitions of a batch by TD errors [B], or [n_critics, B].
 
         Parameters
         ----------
-        ids : torch.Tensor
+        ids : torch.Tensor | NDArray
             int64[n], from batches.
-        td_errors : torch.Tensor
+        td_errors : torch.Tensor | NDArray
             float32[n] of any sign.
+
+        Raises
+        ------
+        InvalidArgument
+            An id was never issued, or a TD error is not finite.
         """
+        ids, td_errors = torch.as_tensor(ids).cpu(), torch.as_tensor(td_errors).detach().cpu()
         if self.replay is not None:
-            self.replay.update_priorities(ids.cpu(), td_errors.detach().cpu())
+            self.replay.update_priorities(ids, td_errors)
+        elif ids.numel() > 0:
+            raise per.InvalidArgument(f"ids[0] is {int(ids.flatten()[0])}: never issued; no step was added yet")
 
     @classmethod
     def from_lerobot_dataset(  # type: ignore[override]
@@ -250,17 +276,27 @@ class ReplayBuffer(theirs.ReplayBuffer):
         An episode whose last frame is not done is truncated there. Its last transition is not drawn, since a dataset
         does not have the observation after it; LeRobot's own buffer repeats the last state.
 
+        Parameters
+        ----------
+        capacity : int, optional
+            As in the class. None: the dataset's frames and ends.
+
         Raises
         ------
         ValueError
-            capacity is below the number of frames of the dataset, or state_keys are missing.
+            capacity is too small for the frames and ends of the dataset, or state_keys are missing.
         """
-        frames = len(lerobot_dataset)
-        if capacity is not None and capacity < frames:
-            raise per.InvalidArgument(f"capacity is {capacity}; allowed: as many as the dataset has frames, {frames}")
         if state_keys is None:
             raise per.InvalidArgument("state_keys is None; allowed: the names of what belongs to a state")
-        buffer = cls(frames if capacity is None else capacity, device, state_keys, **options)
+        frames = len(lerobot_dataset)
+        ends = 0 if options.get("store_next_observation") else _terminal_frames(lerobot_dataset)
+        buffer = cls(frames + ends if capacity is None else capacity, device, state_keys, **options)
+        spare = per.ReplayBuffer.capacity_for(buffer.capacity, **buffer._options) - buffer.capacity
+        if buffer.capacity < frames + ends - spare:
+            raise per.InvalidArgument(
+                f"capacity is {capacity}; allowed: {frames + ends - spare} and above, for {frames} frames and {ends} "
+                "ends of episodes"
+            )
         for transition in _transitions(lerobot_dataset, state_keys):
             buffer.add(**transition)
         return buffer
@@ -283,6 +319,16 @@ class ReplayBuffer(theirs.ReplayBuffer):
             complementary_info={key: _Rows(self.replay, ids, _info(key)) for key in infos},
         )
         return theirs.ReplayBuffer.to_lerobot_dataset(self_of_theirs, repo_id, fps, root, task_name)
+
+
+def _terminal_frames(dataset: LeRobotDataset) -> int:
+    """The number of frames whose transitions are done, as in _transitions(). Of a LeRobotDataset no image is read."""
+    name = DONE if DONE in dataset[0] else "episode_index"
+    if hasattr(dataset, "hf_dataset"):
+        column = np.asarray(dataset.hf_dataset.with_format("numpy", columns=[name])[:][name])
+    else:
+        column = np.array([int(dataset[i][name]) for i in range(len(dataset))])
+    return int(np.count_nonzero(column) if name == DONE else 1 + np.count_nonzero(np.diff(column.reshape(-1))))
 
 
 def _transitions(dataset: LeRobotDataset, state_keys: Sequence[str]) -> Iterator[dict[str, Any]]:

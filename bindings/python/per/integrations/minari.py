@@ -10,19 +10,22 @@ truncations. Infos, seeds and options of episodes are not.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from minari import MinariDataset, create_dataset_from_buffers
+from minari import EpisodeData, MinariDataset, create_dataset_from_buffers
 from minari.data_collector import EpisodeBuffer
 
 import per
-from per.spaces import parts_of
+from per.spaces import parts_of, steps_of
 from per.typing import DTypeLike
 
 __all__ = ["create_dataset", "episodes", "new_buffer"]
+
+_EXPORTED = ("observation", "next_observation", "action", "reward", "terminated", "truncated", "minari")
 
 
 def new_buffer(
@@ -38,6 +41,7 @@ def new_buffer(
     Beside observation, action, reward and flags, each row has the values that libper would round or merge, in fields
     with defaults, which later steps may leave out: `minari.episode` (-1 for other steps), `minari.reward` in the data's
     precision, `minari.truncated` as in the dataset. An episode that ends in the dataset without a flag is truncated.
+    Fields have the dtypes of the first episode, but integer and boolean rewards are stored as float64.
 
     Parameters
     ----------
@@ -46,7 +50,7 @@ def new_buffer(
     capacity : int, optional
         Total rows. None: as many as the dataset needs, which is then read twice.
     dtypes : Mapping[str, DTypeLike], optional
-        Dtypes to store in place of the data's, by field name.
+        Dtypes to store in place of the first episode's, by field name, such as "action" or "minari.reward".
     fields : Mapping[str, per.Field], optional
         Additional fields, with defaults.
     **options : Any
@@ -54,35 +58,43 @@ def new_buffer(
 
     Raises
     ------
+    InvalidArgument
+        The first episode's dtypes cannot hold all values of another one. The message names the dtypes to ask for.
     Unsupported
         A space has no arrays of fixed shape. Also as in per.ReplayBuffer.
     """
+    fields, asked = dict(fields or {}), dict(dtypes or {})
+    least = per.ReplayBuffer.capacity_for(1, fields={"observation": per.Field(), **fields}, **options)
     n_envs = int(options.get("n_envs", 1))
     if capacity is None:
-        rows = np.zeros(n_envs, np.int64)
+        rows: Counter[int] = Counter()
         for i, episode in enumerate(dataset.iterate_episodes()):
-            rows[i % n_envs] += len(episode) + 1 + np.count_nonzero((episode.terminations | episode.truncations)[:-1])
-        capacity = max(1, int(rows.max())) * n_envs
-    first = next(iter(dataset.iterate_episodes(dataset.episode_indices[:1])), None)
-    found = {} if first is None else _dtypes(first.observations, "observation") | _dtypes(first.actions, "action")
+            ends = episode.terminations | episode.truncations
+            rows[i % n_envs] += len(episode) + 1 + int(np.count_nonzero(ends[:-1]))
+        capacity = max(least, n_envs * max(rows.values(), default=0))
+    found = _dtypes_of_first(dataset)
+    found = {name: found[name] for name in found if not any(f"{name}.".startswith(f"{key}.") for key in asked)}
+    declared = {**found, **asked}
     kept = {
         "minari.episode": per.Field((), "int64", default=-1),
-        "minari.reward": per.Field((), "float64" if first is None else first.rewards.dtype, default=0.0),
+        "minari.reward": per.Field((), declared.pop("minari.reward", "float64"), default=0.0),
         "minari.truncated": per.Field((), "bool", default=False),
     }
     buffer = per.ReplayBuffer.for_spaces(
         dataset.observation_space,
         dataset.action_space,
         capacity,
-        dtypes={**found, **(dtypes or {})},
-        fields={**kept, **(fields or {})},
+        dtypes=declared,
+        fields={**kept, **fields},
         **options,
     )
     for i, episode in enumerate(dataset.iterate_episodes()):
+        _check_dtypes(i, episode, {name: dtype for name, dtype in found.items() if name not in fields})
         ends = episode.terminations | episode.truncations
         steps = {
             "observation": _map(lambda array: array[:-1], episode.observations),
             "next_observation": _map(lambda array: array[1:], episode.observations),
+            "next_mask": np.ones(len(episode), bool),  # also with "same_step" these are the final observations
             "action": episode.actions,
             "reward": episode.rewards,
             "terminated": episode.terminations,
@@ -93,6 +105,8 @@ def new_buffer(
                 "truncated": episode.truncations,
             },
         }
+        if options.get("autoreset") == "next_step":
+            steps = _with_resets(steps)
         # The axis of environments, here of size 1.
         buffer.extend(**_map(lambda array: array[:, None], steps), env_ids=[i % n_envs])
     return buffer
@@ -107,11 +121,15 @@ def episodes(buffer: per.ReplayBuffer) -> Iterator[EpisodeBuffer]:
 
     Raises
     ------
+    InvalidArgument
+        The buffer has no observation or no action.
     Unsupported
-        The buffer has sequences, of which only the starts are live.
+        The buffer has sequences, of which only the starts are live; an observation field that is not `observation` or
+        a part of it; or a field to be exported that is bfloat16.
     """
     if buffer.options["sequence_length"] is not None:
         raise per.Unsupported("sequence_length is given; allowed: None, as episodes are made of single transitions")
+    _check_fields(buffer.fields)
     rows: dict[str, Any] | None = None
     for piece in _pieces(buffer):
         if rows is not None and _episode(rows) == _episode(piece) >= 0:
@@ -141,12 +159,76 @@ def create_dataset(
     return create_dataset_from_buffers(dataset_id, list(episodes(buffer)), jpeg_encoding=jpeg_encoding, **options)
 
 
+def _arrays_of(episode: EpisodeData) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an episode by field name, without flags."""
+    arrays = _by_field(episode.observations, "observation") | _by_field(episode.actions, "action")
+    return {**arrays, "minari.reward": episode.rewards}
+
+
+def _dtypes_of_first(dataset: MinariDataset) -> dict[str, np.dtype[Any]]:
+    """The dtypes of the first episode by field name; float64 for rewards that are no floats, as later ones may be."""
+    found: dict[str, np.dtype[Any]] = {"minari.reward": np.dtype("float64")}
+    for episode in dataset.iterate_episodes(dataset.episode_indices[:1]):
+        found |= {name: array.dtype for name, array in _arrays_of(episode).items()}
+    if not np.issubdtype(found["minari.reward"], np.floating):
+        found["minari.reward"] = np.dtype("float64")
+    return found
+
+
+def _check_dtypes(i: int, episode: EpisodeData, dtypes: Mapping[str, np.dtype[Any]]) -> None:
+    """Raises an error if one of these dtypes, by field name, cannot hold all values of episode i."""
+    for name, array in _arrays_of(episode).items():
+        dtype = dtypes.get(name, array.dtype)
+        if dtype == array.dtype:
+            continue
+        with np.errstate(all="ignore"):
+            again = array.astype(dtype).astype(array.dtype)
+        if not (np.can_cast(array.dtype, dtype, "same_kind") and again.tobytes() == array.tobytes()):
+            common = np.promote_types(array.dtype, dtype)
+            raise per.InvalidArgument(
+                f"{name} of episode {i} has dtype {array.dtype}; allowed: values that the field's {dtype} can hold, or "
+                f"dtypes={{{name!r}: '{common}'}}"
+            )
+
+
+def _with_resets(steps: dict[str, Any]) -> dict[str, Any]:
+    """The steps, with a reset step after each end. A buffer with autoreset "next_step" recognizes and drops it.
+
+    Without it, such a buffer drops the first step of an episode that begins with the observation that ended the last.
+    """
+    order = np.repeat(np.arange(len(steps["reward"])), 1 + (steps["terminated"] | steps["truncated"]))
+    is_reset = np.append(False, order[1:] == order[:-1])
+    steps = _map(lambda array: array[order], steps)
+    for observation, after in zip(_leaves(steps["observation"]), _leaves(steps["next_observation"]), strict=True):
+        observation[is_reset] = after[is_reset]
+    for name in ("reward", "terminated", "truncated"):
+        steps[name][is_reset] = 0
+    return steps
+
+
+def _check_fields(fields: Mapping[str, per.Field]) -> None:
+    """Raises an error if episodes of a buffer with these fields would miss values."""
+    exported = {name: steps_of(name)[0] for name in fields if steps_of(name)[0] in _EXPORTED}
+    for needed in ("observation", "action"):
+        if needed not in exported.values():
+            raise per.InvalidArgument(f"fields are {', '.join(fields)}; needed: observation and action")
+    for name, field in fields.items():
+        if (field.role == "observation") != (exported.get(name) == "observation"):
+            raise per.Unsupported(
+                f"field {name} has role {field.role!r}; allowed: 'observation' for observation and its parts, and for "
+                "no other field, as an episode has one observation"
+            )
+        if name in exported and field.dtype == "bfloat16":
+            raise per.Unsupported(f"field {name} has dtype bfloat16; allowed: dtypes of numpy")
+
+
 def _pieces(buffer: per.ReplayBuffer) -> Iterator[dict[str, Any]]:
     """Runs of consecutive rows, of which only the last may end an episode."""
     ids = buffer.live_ids()
     for run in np.split(ids, np.flatnonzero(np.diff(ids) != buffer.n_envs) + 1):
         if run.size > 0:
-            rows: dict[str, Any] = _map(np.asarray, dict(buffer.get(run)))
+            values = dict(buffer.get(run))
+            rows: dict[str, Any] = _map(np.asarray, {name: values[name] for name in _EXPORTED if name in values})
             ends = (rows["terminated"] | rows["truncated"])[:-1]
             for after, following in zip(_leaves(rows["next_observation"]), _leaves(rows["observation"]), strict=True):
                 ends |= (_bytes_of(after)[:-1] != _bytes_of(following)[1:]).any(axis=1)
@@ -188,12 +270,12 @@ def _leaves(value: Any) -> list[npt.NDArray[Any]]:
     return leaves
 
 
-def _dtypes(value: Any, name: str) -> dict[str, np.dtype[Any]]:
-    """The dtypes of arrays in dicts and tuples, by field name."""
+def _by_field(value: Any, name: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays in dicts and tuples by field name."""
     if not isinstance(value, (Mapping, tuple)):
-        return {name: value.dtype}
+        return {name: value}
     parts = parts_of(name, value)
-    return {field: dtype for part in parts for field, dtype in _dtypes(parts[part], part).items()}
+    return {field: array for part in parts for field, array in _by_field(parts[part], part).items()}
 
 
 def _bytes_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

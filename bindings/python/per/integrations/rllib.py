@@ -7,7 +7,9 @@ config.training(
 
 from __future__ import annotations
 
+import contextlib
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,9 +20,12 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils import replay_buffers
 
 import per
+from per import _options
 from per.integrations._copied_tree import CopiedTree
 
 __all__ = ["PrioritizedEpisodeReplayBuffer"]
+
+_MOST_PASSES_IN_VAIN = 10  # until a draw looks for the steps whose windows are complete
 
 
 class _Leaves:
@@ -83,6 +88,22 @@ class _NoLeaves:
         pass
 
 
+def _ends_of(n_step: Any) -> tuple[int, int]:
+    """The range of n: first to end - 1."""
+    with contextlib.suppress(TypeError, ValueError):
+        ends = n_step if isinstance(n_step, tuple) else (n_step, n_step + 1)
+        first, end = map(operator.index, ends)
+        if 1 <= first < end:
+            return first, end
+    raise per.InvalidArgument(f"n_step is {n_step!r}; allowed: an int >= 1, or (first, end) with 1 <= first < end")
+
+
+def _are_leaves(priorities: Any, alpha: float) -> Any:
+    """True for finite priorities whose p^alpha fits the tree's float32."""
+    with np.errstate(over="ignore"):
+        return np.isfinite(priorities) & (np.maximum(priorities, 0.0) ** alpha <= np.finfo(np.float32).max)
+
+
 class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuffer):
     """RLlib's episode buffer, which draws all steps of a batch at once from a `per.SumTree`.
 
@@ -119,10 +140,11 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         Raises
         ------
         InvalidArgument
-            The weight is no finite number >= 0; nothing is added.
+            The weight is no finite number >= 0, or its power alpha does not fit float32; nothing is added.
         """
-        if weight is not None and not 0 <= weight < math.inf:
-            raise per.InvalidArgument(f"weight is {weight}; allowed: finite numbers >= 0")
+        if weight is not None and not (weight >= 0 and _are_leaves(np.float64(weight), self._alpha)):
+            allowed = f"finite numbers >= 0 whose power {self._alpha}, alpha, fits float32"
+            raise per.InvalidArgument(f"weight is {weight}; allowed: {allowed}")
         super().add(episodes, weight)
         if self._last_sampled_indices:
             # After the eviction of its episode, a node belongs to another step or to none.
@@ -146,6 +168,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         """Draws steps by priority. Each is returned as a one-step episode with its n-step return and next observation.
 
         Draws are stratified (Schaul et al. 2016, section 3.3); steps whose n-step window is incomplete are redrawn.
+        If redrawing finds no other steps, the rest is drawn by priority from those with complete windows.
         extra_model_outputs has `n_step` and `weights`, w_i = (P(i) / min_j P(j))^-beta over the batch.
 
         Parameters
@@ -157,7 +180,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         n_step : int or tuple[int, int], optional
             One n for all, or (first, end), from which each step's n is drawn: first to end - 1, as in RLlib.
         beta : float or None, default 0.0
-            As in RLlib's buffer.
+            As in RLlib's buffer. None: 0.
         gamma : float, default 0.99
             As in RLlib's buffer.
         include_infos, include_extra_model_outputs, to_numpy : bool, default False
@@ -168,33 +191,40 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         Raises
         ------
         Empty
-            Nothing was added yet.
+            Nothing was added yet, or all steps that can be drawn have priority 0.
         InvalidArgument
-            No episode has as many steps as n_step.
+            An argument has no meaning, or no episode has as many steps as n_step.
         """
         if num_items is not None and batch_size_B is not None:
             raise per.InvalidArgument("num_items and batch_size_B are given; allowed: one of the two")
-        size = num_items or batch_size_B or self.batch_size_B
+        if num_items is not None:
+            size = _options.at_least("num_items", num_items, 1)
+        else:
+            size = _options.at_least("batch_size_B", self.batch_size_B if batch_size_B is None else batch_size_B, 1)
+        first, end = _ends_of(1 if n_step is None else n_step)
+        exponent = 0.0 if beta is None else _options.real("beta", beta)
+        if not 0 <= exponent < math.inf:
+            raise per.InvalidArgument(f"beta is {beta}; allowed: finite numbers >= 0, None")
+
         drawn: list[tuple[int, SingleAgentEpisode, int, int]] = []
-        resamples = 0
+        resamples = passes_in_vain = 0
         while len(drawn) < size:
-            nodes = self._sum_segment.sample(size - len(drawn)).tolist()
-            steps = self.rng.integers(*n_step, len(nodes)).tolist() if isinstance(n_step, tuple) else None
-            found = len(drawn)
-            for i, node in enumerate(nodes):
+            wanted, found = size - len(drawn), len(drawn)
+            if passes_in_vain < _MOST_PASSES_IN_VAIN:
+                nodes, steps = self._sum_segment.sample(wanted), self.rng.integers(first, end, wanted)
+            else:
+                nodes, steps = self._draw_complete(wanted, first, end)
+            for node, n in zip(nodes.tolist(), steps.tolist(), strict=True):
                 number, t, _ = self._indices[self._tree_idx_to_sample_idx[node]]
                 episode = self.episodes[number - self._num_episodes_evicted]
-                n: Any = (n_step or 1) if steps is None else steps[i]
                 if t + n <= len(episode):
                     drawn.append((node, episode, t, n))
-            resamples += len(nodes) - (len(drawn) - found)
-            fewest = n_step[0] if isinstance(n_step, tuple) else n_step or 1
-            if len(drawn) == found and all(len(episode) < fewest for episode in self.episodes):
-                raise per.InvalidArgument(f"n_step is {n_step}: no episode of the buffer has {fewest} steps")
+            resamples += wanted - (len(drawn) - found)
+            passes_in_vain = passes_in_vain + 1 if len(drawn) == found else 0
 
         self._last_sampled_indices = [node for node, *_ in drawn]
         priorities = self._sum_segment[self._last_sampled_indices]
-        weights = (priorities / priorities.min()) ** -(beta or 0.0)
+        weights = (priorities / priorities.min()) ** -exponent
         rows = [
             self._row(episode, t, n, gamma, weight, include_infos, include_extra_model_outputs)
             for (_, episode, t, n), weight in zip(drawn, weights.tolist(), strict=True)
@@ -204,6 +234,19 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
                 row.to_numpy()
         self._count(drawn, resamples)
         return rows
+
+    def _draw_complete(self, size: int, first: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Draws nodes and their n among the complete windows, with the probabilities that redrawing has."""
+        numbers, starts, nodes = np.array(self._indices).T
+        lengths = np.array([len(episode) for episode in self.episodes])[numbers - self._num_episodes_evicted]
+        n_choices = np.clip(lengths - starts + 1, first, end) - first
+        if not n_choices.any():
+            raise per.InvalidArgument(f"n_step is {first}: no episode of the buffer has {first} steps")
+        masses = self._sum_segment[nodes] * n_choices
+        if not masses.any():
+            raise per.Empty(f"n_step is {first}: all steps that can be drawn have priority 0")
+        drawn = self.rng.choice(len(nodes), size, p=masses / masses.sum())
+        return nodes[drawn], self.rng.integers(first, first + n_choices[drawn])
 
     @staticmethod
     def _row(
@@ -246,6 +289,25 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         }
         self._update_sample_metrics(**counts, **of_owners)
 
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Replaces the contents by a state of get_state().
+
+        Raises
+        ------
+        InvalidArgument
+            The state is of another kind of buffer, or of one with another capacity; nothing is changed.
+        """
+        leaves = state["_sum_segment"]
+        if not isinstance(leaves, Mapping):
+            allowed = "states of per.integrations.rllib.PrioritizedEpisodeReplayBuffer"
+            raise per.InvalidArgument(f"state is of another kind of buffer; allowed: {allowed}")
+        given, own = len(leaves["priorities"]), self._sum_segment.capacity  # twice the capacity's next power of two
+        if given != own:
+            capacities, allowed = (f"{n // 4 + 1} to {n // 2}" for n in (given, own))
+            raise per.InvalidArgument(f"state is of a buffer of capacity {capacities}; allowed: {allowed}")
+        self.episodes.clear()  # RLlib reads episodes only into an empty buffer
+        super().set_state(state)
+
     def update_priorities(self, priorities: object, module_id: Any = None) -> None:
         """Sets the priorities of the last sample, usually |TD errors|, float[steps drawn].
 
@@ -254,15 +316,17 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         Raises
         ------
         InvalidArgument
-            Their number is wrong, or one is not finite; nothing is changed.
+            Their number is wrong, or one is not finite or its power alpha does not fit float32; nothing is changed.
         """
-        given = np.maximum(np.asarray(priorities, np.float64).ravel(), 1e-12)
+        given = np.asarray(priorities, np.float64).ravel()
         nodes = np.asarray(self._last_sampled_indices, np.int64)
         if len(given) != len(nodes):
             raise per.InvalidArgument(f"priorities has {len(given)} entries; allowed: {len(nodes)}, one a step drawn")
-        if not np.isfinite(given).all():
-            i = int(np.flatnonzero(~np.isfinite(given))[0])
-            raise per.InvalidArgument(f"priorities[{i}] is {given[i]}; allowed: finite numbers")
+        if not (are_good := _are_leaves(given, self._alpha)).all():
+            i = int(np.flatnonzero(~are_good)[0])
+            allowed = f"finite numbers whose power {self._alpha}, alpha, fits float32"
+            raise per.InvalidArgument(f"priorities[{i}] is {given[i]}; allowed: {allowed}")
+        given = np.maximum(given, 1e-12)
         is_there = nodes >= 0
         self._sum_segment.update(nodes[is_there], given[is_there] ** self._alpha)
         self._max_priority = float(given[is_there].max(initial=self._max_priority))

@@ -18,11 +18,14 @@ import per
 
 __all__ = ["PrioritizedReplayBuffer", "PrioritizedVectorReplayBuffer", "SegmentTree"]
 
+_SMALLEST, _LARGEST = 2.0**-149, np.finfo(np.float32).max  # of float32
+
 
 class SegmentTree(data.SegmentTree):
     """The segment tree of a tianshou buffer, `buffer.weight`, as a `per.SumTree`: p^alpha of each row.
 
-    Leaves are read from a float64 array, as in tianshou; draws use them as float32.
+    Leaves are read from a float64 array, as in tianshou; draws use them as float32, in which a leaf above 0 is at least
+    2^-149.
 
     Parameters
     ----------
@@ -39,15 +42,23 @@ class SegmentTree(data.SegmentTree):
         return self._leaves[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Sets leaves. For duplicate indices the last one wins. A NaN, infinite or negative value is an error.
+        """Sets leaves. For duplicate indices the last one wins. A value that is no float32 >= 0 is an error.
 
         Raises
         ------
         InvalidArgument
         """
-        index = np.asarray(index, np.int64)
-        self._tree.update(index.ravel(), np.full(index.shape, value, np.float32).ravel())
-        self._leaves[index] = value
+        index = np.asarray(index)
+        if index.size > 0 and index.dtype.kind not in "iu":
+            raise per.InvalidArgument(f"index has dtype {index.dtype}; allowed: integers")
+        index, values = index.astype(np.int64), np.full(index.shape, value, np.float64)
+        if (is_large := (values > _LARGEST) & (values < np.inf)).any():
+            i = int(np.flatnonzero(is_large)[0])
+            allowed = f"up to {_LARGEST}, the largest float32"
+            raise per.InvalidArgument(f"priorities[{i}] is {values.flat[i]}; allowed: {allowed}")
+        in_tree = np.where(values > 0, np.maximum(values, _SMALLEST), values).astype(np.float32)
+        self._tree.update(index.ravel(), in_tree.ravel())
+        self._leaves[index] = values
 
     def reduce(self, start: int = 0, end: int | None = None) -> float:
         """The sum of the leaves, or of those in [start, end); end may count from the end."""

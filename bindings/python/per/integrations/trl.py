@@ -10,10 +10,11 @@ docs/integrations/trl.md has the rollout function `answer`, checkpoints, and the
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,9 @@ class Replay(TrainerCallback):
     def rollout(self, prompts: Sequence[Any], trainer: trl.GRPOTrainer) -> dict[str, list[Any]]:
         """The rollout_func for TRL: generates new groups, and returns those that the ledger draws."""
         if not trainer.model.training:
-            return dict(self._rollout_func(prompts, trainer))
+            answers = dict(self._rollout_func(prompts, trainer))
+            _check(answers, len(prompts))
+            return answers
         size = trainer.num_generations
         n = len(prompts) // size
         counts = self.groups.counts()
@@ -98,9 +101,13 @@ class Replay(TrainerCallback):
         return reward
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Checks that the ledger belongs to the trainer's step."""
+        """Checks that the ledger has the trainer's group size and step."""
         if args.world_size > 1:
             raise InvalidArgument(f"world_size is {args.world_size}; allowed: 1")
+        if args.num_generations != (size := self.groups._options["group_size"]):
+            raise InvalidArgument(
+                f"num_generations is {args.num_generations}; allowed: {size}, the group_size of groups"
+            )
         while self._leases:  # of a training that an error ended
             self.groups.release(self._leases.pop())
         if self.groups.version != state.global_step:
@@ -134,13 +141,12 @@ class Replay(TrainerCallback):
             return
         prompts = [json.loads(str(key)) for key in missing.values() for _ in range(size)]
         answers = dict(self._rollout_func(prompts, trainer))
-        rewards = answers.pop("reward")
         try:
+            _check(answers, len(prompts))
+            rewards = answers.pop("reward")
             for i, (group, member) in enumerate(itertools.product(missing, range(size))):
                 values = {name: column[i] for name, column in answers.items()}
                 self.groups.close(group, member, rewards[i], n_tokens=len(values["completion_ids"]), **values)
-            if self.groups.missing():
-                raise InvalidArgument(f"num_generations is {size}; allowed: the group_size of groups")
         except BaseException:  # Ctrl-C, too: closed members cannot be closed again
             for group in self.groups.missing():
                 self.groups.fail(group)
@@ -191,22 +197,49 @@ def generate(prompts: Sequence[Any], trainer: trl.GRPOTrainer) -> dict[str, list
         chats = tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=True)
         prompt_ids = chats["input_ids"]
     left = tokenizer.pad({"input_ids": prompt_ids}, padding_side="left", return_tensors="pt").to(model.device)
+    n_padded = left["input_ids"].shape[1]
     ends = torch.tensor(np.ravel(trainer.generation_config.eos_token_id), device=model.device)
     rows: dict[str, list[Any]] = {"prompt_ids": prompt_ids, "completion_ids": [], "logprobs": []}
-    with torch.no_grad():
+    with torch.no_grad(), _without_dropout(model):
         tokens = model.generate(**left, generation_config=trainer.generation_config)
-        n = tokens.shape[1] - left["input_ids"].shape[1]
-        is_end = torch.isin(tokens[:, -n:], ends)
-        lengths = torch.where(is_end.any(1), is_end.int().argmax(1) + 1, n).tolist()
-        mask = torch.nn.functional.pad(left["attention_mask"], (0, n), value=1)
+        is_end = torch.isin(tokens[:, n_padded:], ends)
+        lengths = torch.where(is_end.any(1), is_end.int().argmax(1) + 1, is_end.shape[1]).tolist()
         for i, length in enumerate(lengths):
-            logits = model(tokens[i, None], attention_mask=mask[i, None], logits_to_keep=n + 1).logits[0, :-1]
-            logs = torch.log_softmax(logits.float() / trainer.temperature, -1).gather(1, tokens[i, -n:, None])[
-                :length, 0
-            ]
-            rows["completion_ids"].append(tokens[i, -n:][:length].tolist())
+            # Padding would shift the positions of models that count them from the first token.
+            row = tokens[i, None, n_padded - len(prompt_ids[i]) : n_padded + length]
+            logits = model(row, attention_mask=torch.ones_like(row), logits_to_keep=length + 1).logits[0, :-1]
+            logs = torch.log_softmax(logits.float() / trainer.temperature, -1).gather(1, row[0, -length:, None])[:, 0]
+            rows["completion_ids"].append(row[0, -length:].tolist())
             rows["logprobs"].append(logs.tolist())
     return rows
+
+
+@contextlib.contextmanager
+def _without_dropout(model: torch.nn.Module) -> Iterator[None]:
+    """Puts a model into its evaluation mode, so that its log-probabilities are those that tokens are drawn from."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+def _check(answers: Mapping[str, Any], n_prompts: int) -> None:
+    """Raises InvalidArgument unless a rollout function returned all columns, with an entry for each prompt."""
+    if missing := [name for name in ("reward", "prompt_ids", "completion_ids", "logprobs") if name not in answers]:
+        returned = ", ".join(sorted(answers))
+        raise InvalidArgument(f"rollout_func has returned {returned}; needed: also {', '.join(missing)}")
+    for name, column in answers.items():
+        n = len(column) if isinstance(column, Sized) else "no"
+        if n != n_prompts:
+            raise InvalidArgument(f"{name} of rollout_func has {n} entries; allowed: {n_prompts}, one for each prompt")
+    for i, (ids, logs) in enumerate(zip(answers["completion_ids"], answers["logprobs"], strict=True)):
+        if len(ids) != len(logs):
+            raise InvalidArgument(
+                f"logprobs[{i}] of rollout_func has {len(logs)} values; allowed: {len(ids)}, one for each token of "
+                f"completion_ids[{i}]"
+            )
 
 
 def _rows(column: Any) -> list[Any]:

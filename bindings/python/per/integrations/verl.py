@@ -18,6 +18,7 @@ import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import DAPO_FILTERED_REWARD_COUNTS_KEY
 from verl.utils.skip import SkipManager
 
+from per import _options
 from per._errors import InvalidArgument, Timeout
 from per.llm import Groups
 
@@ -63,8 +64,12 @@ class ReplayBuffer:
             raise InvalidArgument(f"sampler_kwargs has {', '.join(unknown)}; allowed: {allowed}")
         if strategy not in ("drop", "wait"):
             raise InvalidArgument(f"max_off_policy_strategy is {strategy!r}; allowed: 'drop', 'wait'")
-        if limit is not None and limit < 1:
-            raise InvalidArgument(f"max_off_policy_threshold is {limit}; allowed: 1 and above, None")
+        if limit is not None:
+            limit = _options.at_least("max_off_policy_threshold", limit, 1)
+        if not isinstance(self._metric, (str, type(None))):
+            raise InvalidArgument(f"filter_groups_metric is {self._metric!r}; allowed: a name, None")
+        if self._replaces_failed is not None:
+            _options.flag("sync_refill_failed_groups", self._replaces_failed)
         if refill_fn is None and (self._metric is not None or self._replaces_failed):
             raise InvalidArgument("refill_fn is None; needed to replace filtered or failed groups")
         self.trainer_mode, self.poll_interval, self.refill_fn = trainer_mode, poll_interval, refill_fn
@@ -72,6 +77,8 @@ class ReplayBuffer:
         self._waits_at = limit if strategy == "wait" else None
         max_age = limit - 1 if limit is not None and strategy == "drop" else None
         self._options = {"capacity": 4096, "order": "sealed", **options, "max_age": max_age}
+        with Groups(1, **self._options):
+            pass  # checks the options before a partition uses them
         self._partitions: dict[str, _Partition] = {}
 
     def groups(self, partition_id: str = "train") -> Groups[Any]:
