@@ -660,10 +660,14 @@ class FieldArrays {
     explicit FieldArrays(detail::SharedLayout layout, const char* prefix = "")
         : layout_(std::move(layout)), prefix_(prefix), arrays_(layout_->fields.size()) {}
 
-    /* Throws InvalidArgument if there is no field of this name. */
+    /* Throws InvalidArgument if there is no field of this name, or for next_fields no observation. */
     Array& operator[](std::string_view name) {
         if (!layout_) throw InvalidArgument("the steps were moved from");
-        return arrays_[layout_->number(name)];
+        const std::size_t number = layout_->number(name);
+        if (*prefix_ != '\0' && layout_->fields[number].role != PER_ROLE_OBSERVATION)
+            throw InvalidArgument(prefix_ + layout_->fields[number].name + " is given; allowed: " + prefix_ +
+                                  "x for observations x");
+        return arrays_[number];
     }
 
     /* The arrays, each as [length, n_envs, shape of the field], or length * n_envs rows with max_length. */

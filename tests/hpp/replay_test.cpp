@@ -288,6 +288,8 @@ TEST(ReplayBuffer, arrays_of_other_sizes_are_refused_with_what_is_expected) {
     EXPECT_EQ(buffer.stats().added, 1);
 
     EXPECT_ERROR(steps.fields["reward"], InvalidArgument, "\"reward\" is no field");
+    EXPECT_ERROR(steps.next_fields["action"], InvalidArgument,
+                 "next_action is given; allowed: next_x for observations");
     EXPECT_ERROR(buffer.update_priorities({0}, two), InvalidArgument, "td_errors has 2 elements: expected are 1");
     EXPECT_ERROR(buffer.update_priorities({0}, one, 2), InvalidArgument, "td_errors has 1 elements: expected are 2");
     EXPECT_ERROR(buffer.update_sequences({0}, 3, two, 2), InvalidArgument, "expected are 2 * 3");

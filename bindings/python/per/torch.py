@@ -28,6 +28,7 @@ from collections import namedtuple
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
+import numpy as np
 import torch
 
 from per import batch as batches
@@ -81,15 +82,23 @@ def _tensor(array: Any) -> torch.Tensor:
     return array if isinstance(array, torch.Tensor) else torch.as_tensor(array, device="cpu")
 
 
+def _detached(name: str, value: Any) -> Any:
+    if value is not None and not isinstance(value, torch.Tensor):
+        raise InvalidArgument(f"{name} is {kind_of(value)}; allowed: tensors")
+    return None if value is None else value.detach()
+
+
 class _InGraph:
     """Represents an object of libper in a program: by its number, and a tensor that every call claims to write.
 
     The tensor keeps the order: a compiler may neither reorder nor drop writes of a tensor.
     """
 
-    def __init__(self, of: Any, allowed: tuple[str, ...]) -> None:
-        if of.options["arrays"] not in allowed:
-            raise InvalidArgument(f"arrays is {of.options['arrays']!r}; allowed: {', '.join(map(repr, allowed))}")
+    def __init__(self, name: str, of: Any, kind: type[ReplayBuffer[Any] | SumTree[Any]], *allowed: str) -> None:
+        if not isinstance(of, kind):
+            raise InvalidArgument(f"{name} is {kind_of(of)}; allowed: a per.{kind.__name__}")
+        if (arrays := of.options["arrays"]) not in allowed:
+            raise InvalidArgument(f"{name} has arrays={arrays!r}; allowed: {', '.join(map(repr, allowed))}")
         self._of = of
         self._number = next(_numbers)
         _live[self._number] = of
@@ -105,9 +114,12 @@ class _InGraph:
         return self._turn.new_empty(shape, dtype=dtype, device=self._turn.device)
 
     def _check_size(self, batch_size: int) -> None:
-        """Refuses negative sizes, which no tensor can have, with the library's message."""
-        if batch_size < 0:
+        """Refuses sizes that no tensor can have, with the library's message."""
+        if not isinstance(batch_size, (int, torch.SymInt)) or batch_size < 0:
             self._of.sample(batch_size)
+
+    def __repr__(self) -> str:
+        return f"per.torch.{type(self).__name__}({self._of!r})"
 
 
 class Buffer(_InGraph):
@@ -125,7 +137,7 @@ class Buffer(_InGraph):
     """
 
     def __init__(self, buffer: ReplayBuffer[torch.Tensor]) -> None:
-        super().__init__(buffer, ("torch",))
+        super().__init__("buffer", buffer, ReplayBuffer, "torch")
         for name, field in buffer.fields.items():
             if field.max_length is not None:
                 raise Unsupported(
@@ -202,7 +214,7 @@ class Buffer(_InGraph):
         for name, value in arrays.items():
             batches.flatten(self._inputs.get(name, name), value, name, flat)
         for name, value in flat.items():
-            if isinstance(value, (dict, list, tuple, str)) or value is None:
+            if isinstance(value, (dict, list, tuple, str, np.ndarray)) or value is None:
                 raise InvalidArgument(f"{name} is {kind_of(value)}; allowed: tensors and numbers")
         ids = self._new((*steps, len(arrays["env_ids"]) if "env_ids" in arrays else self._n_envs), torch.int64)
         given = [
@@ -230,8 +242,8 @@ class Buffer(_InGraph):
         priorities : torch.Tensor, optional
             float32[n], >= 0, in place of td_errors.
         """
-        given = [None if value is None else value.detach() for value in (td_errors, priorities)]
-        _ops.update(self._turn, self._number, ids, *given)
+        given = {"ids": ids, "td_errors": td_errors, "priorities": priorities}
+        _ops.update(self._turn, self._number, *[_detached(name, value) for name, value in given.items()])
 
 
 class Draw(NamedTuple):
@@ -246,7 +258,7 @@ class Tree(_InGraph):
     """A per.SumTree inside compiled programs."""
 
     def __init__(self, tree: SumTree[Any]) -> None:
-        super().__init__(tree, ("numpy", "torch"))
+        super().__init__("tree", tree, SumTree, "numpy", "torch")
 
     def sample(self, batch_size: int, *, beta: float = 0.0, scheme: Scheme = "stratified") -> Draw:
         """Draws indices, as per.SumTree.sample().
@@ -275,7 +287,8 @@ class Tree(_InGraph):
         priorities : torch.Tensor
             float32[n], finite, >= 0.
         """
-        _ops.tree_update(self._turn, self._number, indices, priorities.detach())
+        given = {"indices": indices, "priorities": priorities}
+        _ops.tree_update(self._turn, self._number, *[_detached(name, value) for name, value in given.items()])
 
 
 def _refuse_in_backward(name: str) -> None:

@@ -629,6 +629,7 @@ BAD = [
     (lambda groups: groups.reserve(-1), r"k is -1; allowed: 0 and above"),
     (lambda groups: groups.reserve(17), r"k is 17; allowed: 0 to 16, the smaller of capacity"),
     (lambda groups: groups.reserve(keys=[2.5]), r"keys has 2.5; allowed: int, str and None"),
+    (lambda groups: groups.reserve(keys=[10**5000]), r"keys has an int that Python does not print"),
     (lambda groups: groups.append(9, 0), r"group is 9; allowed: ids that reserve\(\) returned, below 3"),
     (lambda groups: groups.append(0, 2), r"member is 2; allowed: 0 to 1"),
     (lambda groups: groups.append(0, 0, version=1), r"version is 1; allowed: 0 to 0, the current one"),

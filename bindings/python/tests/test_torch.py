@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import per
 import pytest
 from cuda_switch import IS_CUDA, said
@@ -452,8 +453,29 @@ def test_sequences_of_another_n_step_are_refused_by_name():
     assert program.sample(2).observation.shape == buffer.sample(2).observation.shape
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda replay, ids: replay.sample(2.5), "batch_size is 2.5, a float; allowed: an int"),
+        (lambda replay, ids: replay.update_priorities(ids, np.ones(2)), "td_errors is a ndarray; allowed: tensors"),
+        (lambda replay, ids: replay.update_priorities(ids.numpy(), ids), "ids is a ndarray; allowed: tensors"),
+        (
+            lambda replay, ids: replay.add(**{**step_of("plain", 40), "observation": np.ones(2)}),
+            "observation is a ndarray; allowed: tensors and numbers",
+        ),
+        (lambda replay, ids: per.torch.Buffer(None), "buffer is None; allowed: a per.ReplayBuffer"),
+    ],
+)
+def test_what_is_no_tensor_is_refused_in_words_of_libper(call, message):
+    buffer = filled()
+    before = buffer.stats()
+    with pytest.raises(per.InvalidArgument, match=f"^{re.escape(message)}"):
+        call(per.torch.Buffer(buffer), torch.as_tensor(buffer.live_ids())[:2])
+    assert buffer.stats() == before
+
+
 def test_arrays_of_another_library_are_refused():
-    with pytest.raises(per.InvalidArgument, match="arrays is 'numpy'; allowed: 'torch'"):
+    with pytest.raises(per.InvalidArgument, match="buffer has arrays='numpy'; allowed: 'torch'"):
         per.torch.Buffer(per.ReplayBuffer(10, FIELDS, arrays="numpy"))
 
 

@@ -98,9 +98,16 @@ end
 numbers(::Type{T}, name, number::Number) where {T} = numbers(T, name, [number])
 numbers(::Type{T}, name, other) where {T} = invalid("$name is a $(typeof(other)), not an array")
 
+# Like numbers(), but refuses floating-point numbers, such as rewards in the place of ids.
+function whole_numbers(::Type{T}, name, array) where {T}
+    array isa Union{AbstractArray{<:AbstractFloat},AbstractFloat} &&
+        invalid("$name has elements of type $(eltype(array)); allowed: integers")
+    return numbers(T, name, array)
+end
+
 # Converts numbers that count from 1 to numbers that count from 0.
 zero_based(name, array, ::Type{T} = Int64) where {T} =
-    numbers(T, name, map(index -> index - 1, numbers(Int64, name, array)))
+    numbers(T, name, map(index -> index - 1, whole_numbers(Int64, name, array)))
 
 function check_length(name, array, expected)
     length(array) == expected && return nothing

@@ -37,8 +37,9 @@ described_array(array) = string(eltype(array), "[", join(size(array), '×'), "]"
 described_array(ragged::Ragged) =
     string(eltype(ragged.values), "[", join((Base.front(size(ragged.values))..., '…', size(ragged)...), '×'), "]")
 
-# The arrays of a batch besides fields and next fields: one number for each transition, and the mask of sequences.
-const DRAWN_NUMBERS = (
+# The arrays of a batch besides fields and next fields: one number for each transition, and the mask of sequences. These
+# are vectors, since code for tuples of that length takes 20 s to compile.
+const DRAWN_NUMBERS = Pair{Symbol,DataType}[
     :reward => Float32,
     :discount => Float32,
     :n_steps => Int32,
@@ -50,9 +51,9 @@ const DRAWN_NUMBERS = (
     :probabilities => Float32,
     :gamma_m => Float32,
     :times_sampled => Int32,
-)
+]
 const ROW_NUMBERS = filter(entry -> !(first(entry) in (:weights, :probabilities)), DRAWN_NUMBERS)
-const SEQUENCE_NUMBERS = (DRAWN_NUMBERS..., :mask => Bool)
+const SEQUENCE_NUMBERS = vcat(DRAWN_NUMBERS, :mask => Bool)
 # Arrays with one number for each sequence; the others have one for each step.
 const WHOLE_NUMBERS = (:weights, :ids, :priorities, :probabilities, :times_sampled)
 

@@ -217,7 +217,7 @@ Take the results of [`get_units`](@ref PER.get_units) of the shards for the roun
 the next round, or `nothing` when [`finish!`](@ref PER.finish!) is to be called.
 """
 function submit!(coordinator::Coordinator, ids, masses, first_units = nothing)
-    arrays = numbers(Int64, "ids", ids), numbers(UInt64, "masses", masses)
+    arrays = whole_numbers(Int64, "ids", ids), numbers(UInt64, "masses", masses)
     first = first_units === nothing ? C_NULL : numbers(UInt64, "first_units", first_units)
     n = length(arrays[1])
     check_length("masses", arrays[2], n)
@@ -245,7 +245,7 @@ end
 The shards that ids of the whole belong to, and their ids there; 0 and -1 for id -1.
 """
 function locate(coordinator::Coordinator, ids)
-    given = numbers(Int64, "ids", ids)
+    given = whole_numbers(Int64, "ids", ids)
     shards, shard_ids = similar(given), similar(given)
     call(coordinator.handle) do pointer
         per_coordinator_locate(pointer, length(given), given, shards, shard_ids)
@@ -259,7 +259,7 @@ end
 Convert ids of a shard to ids of the whole; -1 stays -1.
 """
 function whole_ids(coordinator::Coordinator, s, ids)
-    given = numbers(Int64, "ids", ids)
+    given = whole_numbers(Int64, "ids", ids)
     out = similar(given)
     call(coordinator.handle) do pointer
         per_coordinator_get_ids(pointer, converted(Int64, "shard", s) - 1, length(given), given, out)

@@ -67,10 +67,10 @@ const LAWS = (
     again = Coordinator(160, 2; state = known, law_of_all...)
     @test PER.state(again).samples == known.samples
     for (action, words) in (
-        (() -> PER.submit!(coordinator, [1.5], [1]), "ids has an entry that is no Int64"),
+        (() -> PER.submit!(coordinator, [1.5], [1]), "ids has elements of type Float64; allowed: integers"),
         (() -> PER.submit!(coordinator, [1], [-1]), "masses has an entry that is no UInt64"),
         (() -> PER.locate(coordinator, "3"), "ids is a String, not an array"),
-        (() -> PER.whole_ids(coordinator, 1, [0.5]), "ids has an entry that is no Int64"),
+        (() -> PER.whole_ids(coordinator, 1, [0.5]), "ids has elements of type Float64; allowed: integers"),
         (() -> PER.report!(coordinator, 1, 3), "summary is a Int64; allowed: nothing, "),
         (() -> PER.shard(coordinator, 0), r"shard is -1: .*counting from 0"),
         (() -> PER.submit!(Coordinator(160, 2; n_envs = 2), [1], [1]), "draw!() comes first"),
