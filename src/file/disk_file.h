@@ -104,8 +104,6 @@ class InputFile {
  public:
     explicit InputFile(const char* path);
 
-    const std::string& shown() const { return shown_; }
-
     // Returns how many bytes were read: fewer than `size` at the end of the file only.
     std::size_t read(void* data, std::size_t size);
     // Offset of the next byte.
@@ -137,8 +135,6 @@ class ReplacementFile {
     ~ReplacementFile();
     ReplacementFile(const ReplacementFile&) = delete;
     ReplacementFile& operator=(const ReplacementFile&) = delete;
-
-    const std::string& shown() const { return shown_; }
 
     void write(const void* data, std::size_t size) { file_.write(data, size, shown_); }
     // Sets the offset at which the next bytes are written.

@@ -12,44 +12,6 @@ static per_replay_options sequences_of(int64_t length, int64_t burn_in) {
     return options;
 }
 
-/* per_replay_compute_capacity(): each lane has room for its share of the requested transitions. */
-static void capacities(void) {
-    per_replay_options options = replay_options(0, 2);
-    int64_t capacity = -7;
-    CHECK_OK(per_replay_compute_capacity(&options, 10, 0, &capacity));
-    CHECK(capacity == 2 * (5 + 1 + 1)); /* t = 5 in each lane, plus n_step and stack */
-    CHECK_OK(per_replay_compute_capacity(&options, 10, 2, &capacity));
-    CHECK(capacity == 2 * (5 + (5 - 1) / 2 + 1 + 1)); /* and two final observations */
-    CHECK_OK(per_replay_compute_capacity(&options, 10, INT64_MAX, &capacity));
-    CHECK(capacity == 2 * (5 + 1 + 1));
-    CHECK_REFUSED(per_replay_compute_capacity(&options, 10, -1, &capacity),
-                  "episode_length is -1: allowed are 0 .. 9223372036854775807");
-    options = sequences_of(3, 2);
-    CHECK_OK(per_replay_compute_capacity(&options, 4, 3, &capacity));
-    CHECK(capacity > 0);
-    CHECK_REFUSED(per_replay_compute_capacity(&options, 4, 2, &capacity),
-                  "episode_length is 2: must be more than burn_in, 2");
-}
-
-static void environments(void) {
-    per_replay* replay = create_plain(20, 2);
-    const int64_t env = 2;
-    CHECK_REFUSED(per_replay_cut(replay, 1, &env, NULL), "env_ids[0] is 2: allowed are 0 .. 1");
-    per_replay_free(replay);
-}
-
-static void steps_of_errors(void) {
-    const per_replay_options options = sequences_of(3, 1);
-    per_replay* replay = create_replay(&options);
-    const float td_errors[5] = {0};
-    const int64_t id = add_step(replay, 0, 0, 0);
-    CHECK_REFUSED(write_sequence_errors(replay, 1, &id, 1, 5, td_errors, NULL),
-                  "n_steps is 5: allowed are 3 and, with the burn-in, 4 or 0");
-    CHECK_REFUSED(write_sequence_errors(replay, 1, &id, 1, 2, td_errors, NULL),
-                  "n_steps is 2: allowed are 3 and, with the burn-in, 4 or 0");
-    per_replay_free(replay);
-}
-
 static void channels(void) {
     per_replay* replay = create_plain(20, 2);
     per_channel* channel = NULL;
@@ -109,11 +71,8 @@ static void ids(void) {
 }
 
 int main(void) {
-    capacities();
     least_capacities();
     ids();
     channels();
-    environments();
-    steps_of_errors();
     return 0;
 }

@@ -144,7 +144,11 @@ static void reset_steps_are_counted_only_if_they_cannot_be_some(void) {
     CHECK(stats_of(replay).suspected_resets == 1);
     add_full(replay, 0, 20, 1, TERMINATED, 21);
     CHECK(add_full(replay, 0, 21, 0, TRUNCATED, 22) == -1);
-    CHECK(stats_of(replay).suspected_resets == 2 && stats_of(replay).dropped == 3);
+    add_full(replay, 0, 30, 1, TERMINATED, 31);
+    CHECK(add_full(replay, 0, 31, -1, GOES_ON, 40) == -1);
+    add_full(replay, 0, 40, 1, TRUNCATED, 41);
+    CHECK(add_full(replay, 0, 41, 0, TERMINATED, 42) == -1);
+    CHECK(stats_of(replay).suspected_resets == 4 && stats_of(replay).dropped == 5);
     per_replay_free(replay);
 }
 

@@ -102,12 +102,7 @@ static void add_arguments(void) {
     static const int64_t env_ids[ENVS] = {0, 1}, beyond[1] = {ENVS};
     call given;
     fill_good(&given, 1);
-    given.steps.length = -1;
-    check_refused(&given.steps, "length is -1: must be >= 0");
-    fill_good(&given, 1);
     given.steps.env_ids = env_ids;
-    given.steps.n_envs = -1;
-    check_refused(&given.steps, "n_envs is -1: must be >= 0");
     given.steps.n_envs = ENVS + 1;
     check_refused(&given.steps, "env_ids has 3 entries");
     given.steps.env_ids = beyond;
@@ -209,7 +204,6 @@ static void next_observations_of_all_or_none(void) {
 static void cut_arguments(void) {
     static const int64_t env_ids[] = {0, ENVS};
     CHECK_REFUSED(per_replay_cut(replay, 2, env_ids, NULL), "env_ids[1] is 2: allowed are 0 .. 1");
-    CHECK_REFUSED(per_replay_cut(replay, -1, env_ids, NULL), "count is -1");
     check_unchanged();
 }
 
@@ -278,7 +272,7 @@ static void priority_entries(void) {
 
 static void priority_arguments(void) {
     int64_t ids[] = {0, 4, 2}, many_ids[18] = {0};
-    float values[] = {9, 9, 9}, out[] = {-7, -7, -7}, square[17 * 18];
+    float values[] = {9, 9, 9}, square[17 * 18];
     per_priorities both = priorities_given(1, ids);
     CHECK_REFUSED(per_replay_update_priorities(replay, &both, NULL), "td_errors and priorities are both NULL");
     both.td_errors = both.priorities = values;
@@ -292,7 +286,6 @@ static void priority_arguments(void) {
                   "n_steps is 1: must be 0 where priorities are given");
     CHECK_REFUSED(write_sequence_errors(replay, 1, ids, 1, 1, values, NULL),
                   "n_steps is 1: must be 0, as this buffer draws single transitions");
-    CHECK_REFUSED(write_td_errors(replay, -1, ids, 1, values, NULL), "count is -1");
     CHECK_REFUSED(write_td_errors(replay, 1, ids, 0, values, NULL), "n_critics");
     CHECK_REFUSED(write_td_errors(replay, 0, NULL, 0, NULL, NULL), "n_critics is 0: allowed are 1 .. 1099511627776");
     if (on_cuda()) {
@@ -307,9 +300,25 @@ static void priority_arguments(void) {
     CHECK_OK(write_td_errors(replay, 0, NULL, 1, NULL, NULL));
     CHECK_OK(write_priorities(replay, 0, NULL, NULL, NULL));
     CHECK_OK(per_replay_get_priorities(replay, 0, NULL, NULL, NULL));
-    CHECK_REFUSED(per_replay_get_priorities(replay, -1, ids, out, NULL), "count is -1");
-    CHECK(out[0] == -7 && out[1] == -7 && out[2] == -7);
     check_unchanged();
+}
+
+/* More errors than 64 bits count, or than any memory holds. */
+static void too_many_ids_and_critics(void) {
+    const int64_t id = 0, many = INT64_C(1) << 30;
+    const float td_error = 1;
+    for (int64_t length = 0; length <= 3; length += 3) {
+        per_replay_options options = replay_options(20, 1);
+        options.sequence_length = length;
+        per_replay* filled = create_filled(&options, 9);
+        const per_replay_statistics before = stats_of(filled);
+        for (int64_t critics = many; critics <= 1024 * many; critics *= 1024) {
+            const per_status status = write_td_errors(filled, many, &id, critics, &td_error, NULL);
+            CHECK(status == PER_ERROR_INVALID_ARGUMENT || status == PER_ERROR_OUT_OF_MEMORY);
+        }
+        check_same_statistics(filled, &before);
+        per_replay_free(filled);
+    }
 }
 
 /* ------------------------------------------------------------------ the others */
@@ -320,7 +329,6 @@ static void set_arguments(void) {
     const per_array field = array_of(values, PER_FLOAT32);
     if (on_cuda()) CHECK_REFUSED(per_replay_set(replay, 4294967295, ids, &field, NULL), too_many_for_cuda);
     CHECK_REFUSED(per_replay_set(replay, 2, ids, &field, NULL), "observation");
-    CHECK_REFUSED(per_replay_set(replay, -1, ids, &field, NULL), "count is -1");
     check_unchanged();
 }
 
@@ -346,7 +354,6 @@ static void misaligned_arrays(void) {
     CHECK_MISALIGNED(per_replay_sample(replay, NULL, BATCH, &out.batch, NULL), "next_observation");
     out.batch.weights = out.batch.probabilities = NULL;
     CHECK_MISALIGNED(per_replay_get(replay, 1, &id, &out.batch, NULL), "next_observation");
-    CHECK_REFUSED(per_replay_get(replay, -1, &id, &out.batch, NULL), "count is -1");
     CHECK_MISALIGNED(per_replay_get_bootstraps(replay, 1, &out.batch, &count, NULL), "next_observation");
     CHECK(count == -7);
     check_unchanged();
@@ -518,6 +525,7 @@ int main(void) {
     cut_arguments();
     sample_arguments();
     priority_arguments();
+    too_many_ids_and_critics();
     set_arguments();
     misaligned_arrays();
     settings_and_readers();

@@ -163,7 +163,8 @@ static void bad_arguments(void) {
     per_replay_options options = replay_options(100, 1), bad;
     int64_t capacity = -7;
     CHECK_REFUSED(per_replay_compute_capacity(&options, 0, 1, &capacity), "transitions is 0");
-    CHECK_REFUSED(per_replay_compute_capacity(&options, 1, -1, &capacity), "episode_length is -1");
+    CHECK_REFUSED(per_replay_compute_capacity(&options, 1, -1, &capacity),
+                  "episode_length is -1: allowed are 0 .. 9223372036854775807");
     CHECK_REFUSED(per_replay_compute_capacity(&options, (INT64_C(1) << 40) + 1, 1, &capacity),
                   "transitions is 1099511627777");
     CHECK_REFUSED(per_replay_compute_capacity(&options, INT64_C(1) << 40, 1, &capacity),
@@ -179,7 +180,8 @@ static void bad_arguments(void) {
     CHECK_REFUSED(per_replay_compute_capacity(&bad, INT64_C(1) << 40, 1, &capacity), "transitions is");
     bad.sequence_length = 4;
     bad.burn_in = 3;
-    CHECK_REFUSED(per_replay_compute_capacity(&bad, 1, 3, &capacity), "episode_length is 3");
+    CHECK_REFUSED(per_replay_compute_capacity(&bad, 1, 3, &capacity),
+                  "episode_length is 3: must be more than burn_in, 3");
     CHECK(capacity == -7);
 }
 

@@ -1,6 +1,5 @@
 /*
- * Arrays as users have them: every dtype is stored and returned byte by byte, others are cast, axes of length 1 may be
- * omitted, and flags may be numbers.
+ * Arrays as users have them: every dtype is stored and returned byte by byte, others are cast, and flags may be numbers.
  */
 #include "replay_check.h"
 
@@ -136,42 +135,9 @@ static void flags_are_booleans_zeros_and_ones(void) {
     }
 }
 
-static int accepts(int64_t length, int64_t n_envs, int32_t ndim, const int64_t* axes) {
-    static const int64_t shape[] = {5};
-    static float values[4 * 3 * 5], rewards[12];
-    static uint8_t flags[12];
-    per_field field = field_of("observation", PER_FLOAT32, 1, shape);
-    per_replay_options options = replay_options(20 * n_envs, n_envs);
-    per_array given = array_of(values, PER_FLOAT32);
-    options.fields = &field;
-    per_replay* replay = create_replay(&options);
-    given.shape = axes;
-    given.ndim = ndim;
-    const per_steps steps = steps_of(length, &given, NULL, rewards, flags, flags);
-    per_status status = per_replay_add(replay, &steps, NULL, NULL);
-    CHECK(status == PER_OK || status == PER_ERROR_INVALID_ARGUMENT);
-    CHECK(stats_of(replay).added == (status == PER_OK ? length * n_envs : 0));
-    per_replay_free(replay);
-    return status == PER_OK;
-}
-
-static void axes_of_one_may_be_left_out(void) {
-    static const int64_t all[] = {4, 3, 5}, one_step[] = {1, 3, 5}, one_env[] = {4, 1, 5}, single[] = {1, 1, 5};
-    CHECK(accepts(4, 3, 3, all) && !accepts(4, 3, 2, all + 1) && !accepts(3, 4, 3, all));
-    CHECK(accepts(1, 3, 3, one_step) && accepts(1, 3, 2, one_step + 1) && !accepts(1, 3, 1, one_step + 2));
-    CHECK(accepts(4, 1, 3, one_env) && !accepts(4, 1, 2, one_env + 1) && !accepts(4, 1, 1, one_env + 2));
-    CHECK(accepts(1, 1, 3, single) && accepts(1, 1, 2, single + 1) && accepts(1, 1, 1, single + 2));
-    CHECK(!accepts(1, 1, 0, single));
-    {
-        static const int64_t steps_only[] = {4, 5};
-        CHECK(accepts(4, 1, 2, steps_only) && !accepts(1, 4, 1, steps_only + 1) && accepts(1, 4, 2, steps_only));
-    }
-}
-
 int main(void) {
     every_dtype_keeps_its_bytes();
     other_dtypes_are_cast();
     flags_are_booleans_zeros_and_ones();
-    axes_of_one_may_be_left_out();
     return 0;
 }

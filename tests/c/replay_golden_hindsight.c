@@ -30,13 +30,6 @@ static per_replay* filled(uint64_t seed, int64_t n, int64_t step) {
     return replay;
 }
 
-static int32_t no_reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
-                         uint8_t* terminated_out) {
-    (void)context, (void)achieved, (void)goals, (void)terminated_out;
-    memset(rewards_out, 0, (size_t)count * sizeof *rewards_out);
-    return 0;
-}
-
 int main(void) {
     static const char* const strategies[3] = {"future", "final", "episode"};
     FILE* file = fopen(PER_GOLDEN_HINDSIGHT, "r");

@@ -225,7 +225,9 @@ static void priorities_of_td_errors(void) {
     CHECK_OK(write_sequence_errors(replay, 2, ids, 1, 3, &short_errors[0][0], NULL));
     CHECK(priority_of(replay, 0) == 3.875f && priority_of(replay, 3) == 3.25f);
     CHECK_REFUSED(write_sequence_errors(replay, 2, ids, 1, 2, &errors[0][0], NULL),
-                  "n_steps is 2: allowed are 3 and, with the burn-in, 4");
+                  "n_steps is 2: allowed are 3 and, with the burn-in, 4 or 0");
+    CHECK_REFUSED(write_sequence_errors(replay, 1, ids, 1, 5, &errors[0][0], NULL),
+                  "n_steps is 5: allowed are 3 and, with the burn-in, 4 or 0");
     /* Steps at which no sequence starts have no priority. */
     CHECK_OK(write_td_errors(replay, 1, &inside, 1, bad, NULL));
     CHECK_OK(write_priorities(replay, 1, &inside, bad + 1, NULL));

@@ -186,8 +186,8 @@ static void none_is_drawn_more_often_than_allowed(int32_t most, int32_t prioriti
     per_replay_free(replay);
 }
 
-static int32_t no_reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
-                         uint8_t* terminated_out) {
+static int32_t failing_reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
+                              uint8_t* terminated_out) {
     (void)context, (void)count, (void)achieved, (void)goals, (void)rewards_out, (void)terminated_out;
     return 1;
 }
@@ -208,7 +208,7 @@ static void a_reward_that_fails_has_used_what_it_was_asked_for(void) {
     per_replay* replay = create_replay(&options);
     const per_steps steps = steps_of(1, numbers, numbers, &number, &ends, &ends);
     CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
-    per_hindsight_options hindsight = relabelling(0, 1, no_reward, NULL);
+    per_hindsight_options hindsight = relabelling(0, 1, failing_reward, NULL);
     hindsight.fraction = 1;
     per_batch batch = default_batch();
     batch.ids = &id;
@@ -226,6 +226,8 @@ static void what_does_not_fit_is_refused(void) {
     per_replay_options options = replay_options(CAPACITY, 1);
     per_replay* replay = (per_replay*)&options;
     per_coordinator* coordinator = (per_coordinator*)&options;
+    per_loader_options of_loader = default_loader_options();
+    per_loader* loader = NULL;
     const int64_t id = 0;
     options.max_times_sampled = 1;
     CHECK_REFUSED(per_replay_create(&options, &replay),
@@ -247,6 +249,11 @@ static void what_does_not_fit_is_refused(void) {
     of_call.scheme = PER_INDEPENDENT;
     fill_counted(&out);
     CHECK_REFUSED(per_replay_sample(replay, &of_call, 1, &out.of.batch, NULL),
+                  "scheme is PER_INDEPENDENT (1): must be PER_WITHOUT_REPLACEMENT");
+    of_loader.batch_size = 1;
+    of_loader.sample = &of_call;
+    of_loader.device = test_device();
+    CHECK_REFUSED(per_loader_create(replay, &of_loader, &loader),
                   "scheme is PER_INDEPENDENT (1): must be PER_WITHOUT_REPLACEMENT");
     /* Windows have no scheme. */
     CHECK_OK(per_replay_get_windows(replay, &of_call, PER_INVALID_ERROR, 1, &id, &out.of.batch, NULL));

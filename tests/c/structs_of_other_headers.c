@@ -110,13 +110,6 @@ static void* too_short(void) {
     per_##name* variable = end_of_page(size_of(older, sizeof *variable)); \
     CHECK_OK(per_##name##_init(variable, size_of(older, sizeof *variable)))
 
-static int32_t no_reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
-                         uint8_t* terminated_out) {
-    (void)context, (void)achieved, (void)goals, (void)terminated_out;
-    memset(rewards_out, 0, (size_t)count * sizeof *rewards_out);
-    return 0;
-}
-
 static void of_a_tree(void) {
     const size_t size = size_of(TREE_DESCRIPTION, sizeof(per_tree_description));
     per_tree_description* description = end_of_page(size);

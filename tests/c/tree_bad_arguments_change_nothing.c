@@ -72,7 +72,6 @@ static void check_update(void) {
             check_unchanged();
         }
     }
-    CHECK_REFUSED(per_update(tree, -1, indices, priorities, NULL), "count is -1");
     if (on_cuda())
         CHECK_REFUSED(per_update(tree, 4294967295, indices, priorities, NULL),
                       "count is 4294967295: allowed on PER_CUDA are 0 .. 4294967294");
@@ -114,7 +113,6 @@ static void check_readers(void) {
     CHECK_BAD_ENTRY(per_tree_get_priorities(tree, 2, indices, priorities, NULL), "indices[1]");
     CHECK(priorities[0] == (on_cuda() ? priorities_before[0] : -7) && priorities[1] == (on_cuda() ? 0 : -7));
     CHECK_REFUSED(per_tree_get_priorities(tree, 2, NULL, priorities, NULL), "count");
-    CHECK_REFUSED(per_tree_get_priorities(tree, -1, indices, priorities, NULL), "count is -1");
     memset(&description, 0xAA, sizeof description);
     memset(untouched, 0xAA, sizeof untouched);
     CHECK_REFUSED(per_tree_describe(tree, &description, sizeof description - 8), "struct_size is 32");

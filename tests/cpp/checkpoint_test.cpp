@@ -19,6 +19,7 @@
 #include "file/compression.h"
 #include "own_folder.h"
 #include "replay_call.h"
+#include "sections.h"
 
 namespace per::test {
 namespace {
@@ -177,6 +178,10 @@ TEST_F(Checkpoint, loaded_buffer_goes_on_bit_for_bit) {
             if (n_before == 5) {
                 ASSERT_OK(per_replay_clear(saved.get(), nullptr));
             }
+            if (n_before == 200) {
+                ASSERT_OK(saved.set_priority(0, 1));  // it was overwritten
+                EXPECT_EQ(saved.statistics().stale_updates, 1);
+            }
             Buffer loaded = saved_and_loaded(saved, options.frame_stack);
             EXPECT_TRUE(same_statistics(saved, loaded));
             EXPECT_EQ(saved.live_rows(), loaded.live_rows());
@@ -267,9 +272,6 @@ TEST_F(Checkpoint, compression_that_there_is_not_is_refused) {
     Buffer buffer(walk_options());
     per_save_options given = initialized(per_save_options_init);
     for (const int32_t level : {-2, 20}) {
-        EXPECT_EQ(change_save_compression(buffer.get(), level), PER_ERROR_INVALID_ARGUMENT) << level;
-        EXPECT_EQ(std::string(per_last_error()),
-                  "save_compression is " + std::to_string(level) + ": allowed are 0 .. 19");
         given.compression = level;
         EXPECT_EQ(per_replay_save(buffer.get(), path().c_str(), &given), PER_ERROR_INVALID_ARGUMENT) << level;
         EXPECT_EQ(std::string(per_last_error()), "compression is " + std::to_string(level) + ": allowed are 0 .. 19");
@@ -399,16 +401,13 @@ TEST_F(Checkpoint, every_damaged_byte_is_seen) {
     }
 }
 
-// A stream in memory whose functions take a random number of bytes, and fail at one of their calls.
+// A stream in memory whose functions take a random number of bytes.
 struct Stream {
     std::string bytes = {};
     std::size_t at = 0;
-    int n_calls = 0;
-    int fails_at = 0;  // number of the failing call, from 1; 0: no call fails
     std::mt19937_64 random{5};
 
     int64_t next(int64_t size) {
-        if (++n_calls == fails_at) return -1;
         return random() % 2 == 0 ? size : static_cast<int64_t>(random() % static_cast<uint64_t>(size)) + 1;
     }
     static int64_t write(void* context, const void* bytes, int64_t size) {
@@ -441,33 +440,6 @@ TEST_F(Checkpoint, stream_of_short_writes_and_reads_is_the_file) {
         per_replay_free(replay);
         EXPECT_EQ(stream.at, stream.bytes.size());
     }
-}
-
-TEST_F(Checkpoint, stream_that_fails_at_any_call_changes_nothing_and_makes_nothing) {
-    Buffer saved(walk_options());
-    Buffer twin(walk_options());
-    Walk walk(4);
-    walk.use(saved, twin, 40);
-    Stream whole;
-    ASSERT_OK(save_to(saved.get(), Stream::write, &whole));
-    for (int k = 1; k <= whole.n_calls; ++k) {
-        Stream stream{.fails_at = k};
-        ASSERT_EQ(save_to(saved.get(), Stream::write, &stream), PER_ERROR_CALLBACK) << k;
-        EXPECT_EQ(stream.n_calls, k);
-        EXPECT_TRUE(whole.bytes.starts_with(stream.bytes));
-        EXPECT_TRUE(same_statistics(saved, twin));
-    }
-    Stream read{.bytes = whole.bytes};
-    per_replay* replay = nullptr;
-    ASSERT_OK(read.load(&replay));
-    per_replay_free(replay);
-    for (int k = 1; k <= read.n_calls; ++k) {
-        Stream stream{.bytes = whole.bytes, .fails_at = k};
-        ASSERT_EQ(stream.load(&replay), PER_ERROR_CALLBACK) << k;
-        EXPECT_EQ(replay, nullptr);
-        EXPECT_EQ(stream.n_calls, k);
-    }
-    walk.use(saved, twin, 20);
 }
 
 TEST_F(Checkpoint, every_damaged_byte_of_a_stream_is_seen) {
@@ -535,30 +507,6 @@ TEST_F(Checkpoint, final_observation_outlives_a_clear) {
     EXPECT_TRUE(same_statistics(saved, loaded));
 }
 
-// A section of a file: the offsets of its header, its content and its checksum, and of its end.
-struct SectionPlace {
-    std::string name;
-    size_t header, content, seal, end;
-};
-
-// The sections of an uncompressed file, by docs/format.md.
-std::vector<SectionPlace> sections_of(const std::string& file) {
-    const auto number_at = [&](size_t place, size_t size) {
-        uint64_t number = 0;
-        std::memcpy(&number, file.data() + place, size);
-        return number;
-    };
-    std::vector<SectionPlace> sections;
-    for (size_t at = 16; at < file.size();) {
-        const size_t name_size = number_at(at, 4);
-        const size_t content = at + 4 + name_size + 4 + 8;
-        const size_t seal = content + number_at(content - 8, 8);
-        sections.push_back({file.substr(at + 4, name_size), at, content, seal, seal + 8});
-        at = seal + 8;
-    }
-    return sections;
-}
-
 // The arrays are read in several parts, and the lanes begin in the middle of their slots.
 TEST_F(Checkpoint, damaged_section_is_named_wherever_a_file_of_many_rows_is_damaged) {
     per_replay_options options = Buffer::options(80000, 1, 2);
@@ -567,13 +515,13 @@ TEST_F(Checkpoint, damaged_section_is_named_wherever_a_file_of_many_rows_is_dama
     Buffer saved(options);
     add_steps(saved, 100000, 2, 2);
     const std::string good = saved_bytes(saved);
-    const std::vector<SectionPlace> sections = sections_of(good);
+    const std::vector<Section> sections = sections_of(good);
     ASSERT_EQ(sections.size(), 12u);
-    const auto names = [&](const std::string& bytes, const SectionPlace& section, const char* reason) {
+    const auto names = [&](const std::string& bytes, const Section& section, const char* reason) {
         EXPECT_FAILS(load(bytes), PER_ERROR_CORRUPT_FILE, "damaged in the section '" + section.name + "': " + reason);
     };
     for (size_t i = 0; i < sections.size(); ++i) {
-        const SectionPlace& section = sections[i];
+        const Section& section = sections[i];
         const auto flipped = [&](size_t place) {
             std::string bad = good;
             bad[place] = static_cast<char>(bad[place] ^ 1);
@@ -737,37 +685,6 @@ TEST_F(Checkpoint, options_that_cannot_be_are_refused_though_the_checksum_is_rig
     expect_refused(bad, "fields[0] has that name");
 }
 
-TEST_F(Checkpoint, device_of_the_loaded_buffer_is_checked) {
-    Buffer saved(walk_options());
-    save(saved);
-    per_replay* replay = nullptr;
-    EXPECT_EQ(load_on(path().c_str(), 7, 0, &replay), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(load_on(path().c_str(), PER_CPU, 1, &replay), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(replay, nullptr);
-}
-
-TEST_F(Checkpoint, missing_file_and_folder_are_errors_of_the_system) {
-    EXPECT_FAILS(load(), PER_ERROR_IO, "No such file");
-    Buffer saved(walk_options());
-    const std::string nowhere = (folder_ / "none" / "buffer.per").string();
-    EXPECT_EQ(per_replay_save(saved.get(), nowhere.c_str(), nullptr), PER_ERROR_IO);
-    EXPECT_EQ(per_replay_save(saved.get(), folder_.c_str(), nullptr), PER_ERROR_IO);
-    per_replay* replay = nullptr;
-    EXPECT_EQ(per_replay_load(folder_.c_str(), nullptr, &replay), PER_ERROR_IO);
-}
-
-TEST_F(Checkpoint, save_that_fails_leaves_the_file_before_and_nothing_else) {
-    Buffer saved(walk_options());
-    const std::string before = saved_bytes(saved);
-    {
-        CheckpointWriter writer(path().c_str());
-        writer.begin("options", 1);
-        writer.bytes("x", 1);
-    }  // never committed, as when writing throws
-    EXPECT_EQ(contents(path()), before);
-    EXPECT_EQ(names().size(), 1u);
-}
-
 // A write beyond the limit raises a signal, which would end this process.
 TEST_F(Checkpoint, file_longer_than_the_process_may_write_is_an_error_and_no_signal) {
     Buffer saved(Buffer::options(10000, 1, 2));
@@ -807,14 +724,6 @@ TEST_F(Checkpoint, file_longer_than_the_process_may_write_is_an_error_and_no_sig
     Buffer::load(folder, 1);
     EXPECT_OK(per_replay_save(saved.get(), path().c_str(), nullptr));
     EXPECT_OK(per_replay_checkpoint(saved.get(), folder.c_str(), nullptr, nullptr));
-}
-
-TEST_F(Checkpoint, save_replaces_the_file_before) {
-    Buffer saved(walk_options());
-    write_file(path(), "something else");
-    save(saved);
-    EXPECT_EQ(load(), PER_OK);
-    EXPECT_EQ(names().size(), 1u);
 }
 
 // Values of the reference implementation.

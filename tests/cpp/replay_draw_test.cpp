@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -250,6 +251,16 @@ TEST(ReplayDistinct, all_transitions_are_found_and_the_buffer_is_as_before) {
         EXPECT_EQ(buffer.statistics().total, total);
         EXPECT_EQ(buffer.live_rows(), before);
     }
+}
+
+TEST(ReplayDistinct, where_all_priorities_are_0_all_can_be_drawn_and_weigh_1) {
+    Filled buffer({0, 0, 0, 0, 0}, with_alpha(0.6));
+    std::set<int64_t> ids;
+    for (const Row& row : buffer.rows(5, without_replacement(0.0))) {
+        ids.insert(row.id);
+        EXPECT_EQ(row.weight, 1.0f);
+    }
+    EXPECT_EQ(ids.size(), 5u);
 }
 
 TEST(ReplayDistinct, more_than_can_be_drawn_is_an_error_and_no_draw) {

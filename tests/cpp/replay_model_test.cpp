@@ -20,13 +20,6 @@ std::vector<size_t> n_values() {
     return n;
 }
 
-TEST(ReplayModel, every_pair_of_options_meets_in_some_walk) {
-    const std::vector<ChosenValues> rows = covering_rows(n_values());
-    for (const ValuePair& pair : every_pair(n_values()))
-        EXPECT_TRUE(std::any_of(rows.begin(), rows.end(), [&](const ChosenValues& row) { return pair.is_in(row); }))
-            << "options " << pair.first << " and " << pair.second;
-}
-
 TEST(ReplayModel, random_use_agrees_with_the_model_after_every_call) {
     const std::vector<ChosenValues> rows = covering_rows(n_values());
     const uint64_t n_walks = on_cuda() ? rows.size() : std::max<uint64_t>(300, rows.size());

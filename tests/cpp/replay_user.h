@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "../c/settings.h"
@@ -15,13 +14,11 @@
 #include "choices.h"
 #include "expect.h"
 #include "per.h"
+#include "replay_handle.h"
 
 namespace per::test {
 
-struct FreeReplay {
-    void operator()(per_replay* replay) const { per_replay_free(replay); }
-};
-using Replay = std::unique_ptr<per_replay, FreeReplay>;
+using Replay = ReplayHandle;
 
 inline per_replay_options options_of(int64_t capacity, int64_t n_envs = 1) {
     per_replay_options options = initialized(per_replay_options_init);

@@ -33,6 +33,7 @@
 #include "file/compression.h"
 #include "own_folder.h"
 #include "per.h"
+#include "replay_handle.h"
 
 namespace {
 
@@ -134,13 +135,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct FreeReplay {
-    void operator()(per_replay* replay) const { per_replay_free(replay); }
-};
 struct FreeSave {
     void operator()(per_save* save) const { per_save_free(save); }
 };
-using ReplayHandle = std::unique_ptr<per_replay, FreeReplay>;
 using SaveHandle = std::unique_ptr<per_save, FreeSave>;
 
 enum { image, position, action, value, advantage, result, n_fields };
@@ -884,22 +881,6 @@ TEST_F(Save, a_process_that_is_killed_leaves_what_was_there) {
     save_and_wait(subject);
     EXPECT_EQ(names().size(), 1u);
 #endif
-}
-
-TEST_F(Save, bad_arguments_start_nothing) {
-    Subject subject(kinds[0], 1);
-    per_save* save = reinterpret_cast<per_save*>(&subject);
-    EXPECT_EQ(per_replay_save_start(nullptr, path().c_str(), nullptr, &save), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(save, nullptr);
-    EXPECT_EQ(per_replay_save_start(subject.get(), nullptr, nullptr, &save), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(per_replay_save_start(subject.get(), path().c_str(), nullptr, nullptr), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_EQ(per_save_wait(nullptr, 0, nullptr, nullptr), PER_ERROR_INVALID_ARGUMENT);
-    per_save_free(nullptr);
-    EXPECT_EQ(names().size(), 0u);
-    const SaveHandle empty = subject.start(path());
-    EXPECT_FAILS(per_save_wait(empty.get(), -2, nullptr, nullptr), PER_ERROR_INVALID_ARGUMENT, "timeout_ms is -2");
-    EXPECT_OK(per_save_wait(empty.get(), -1, nullptr, nullptr));
-    EXPECT_TRUE(contents(path()) == subject.saved());
 }
 
 }  // namespace

@@ -6,12 +6,12 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "../c/struct_calls.h"
+#include "../cpp/replay_handle.h"
 #include "backend/batch.h"
 #include "backend/create.h"
 #include "backend/frame_gather.h"
@@ -36,11 +36,6 @@ constexpr std::size_t sizes[n_fields] = {1, 1, 4, 4, 8, 2};
 bool is_observation(int field) {
     return field <= goal;
 }
-
-struct FreeReplay {
-    void operator()(per_replay* replay) const { per_replay_free(replay); }
-};
-using ReplayHandle = std::unique_ptr<per_replay, FreeReplay>;
 
 per_replay_options options_of(int64_t rows) {
     per_replay_options options;

@@ -263,7 +263,8 @@ TEST_F(CudaReplayCalls, what_was_not_allowed_is_skipped_counted_and_reported_onc
         const per_batch batch = rows.batch(false);
         expect_status(PER_OK, per_replay_get(gpu, 4, never.data(), &batch, twins.stream));
         expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(gpu, twins.stream), "3 ids");
-        EXPECT_EQ(std::vector<float>(rows.observation.begin() + 4, rows.observation.end()), std::vector<float>(12));
+        const auto observation = rows.observation.begin();  // two numbers a row
+        EXPECT_EQ(std::vector<float>(observation + 2, observation + 8), std::vector<float>(6));
         twins.synchronize();
         twins.use(walk, 3);
     }

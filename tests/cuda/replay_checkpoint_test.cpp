@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../c/checkpoints.h"
+#include "../cpp/sections.h"
 #include "file/checksum.h"
 #include "replay_twins.h"
 #include "simulator.h"
@@ -248,31 +249,11 @@ TEST_F(CudaCheckpoint, every_damaged_byte_is_seen) {
     EXPECT_EQ(status_of_loading(good), PER_OK);
 }
 
-// The offsets of a section and of its checksum (docs/format.md).
-struct Section {
-    std::size_t begin;
-    std::size_t seal;
-    std::string name;
-};
-
-std::vector<Section> sections_of(const std::string& bytes) {
-    std::vector<Section> sections;
-    for (std::size_t at = 16; at < bytes.size(); at = sections.back().seal + sizeof(uint64_t)) {
-        uint32_t length = 0;
-        uint64_t size = 0;
-        std::memcpy(&length, &bytes[at], sizeof length);
-        const std::size_t content = at + 4 + length + 4 + 8;
-        std::memcpy(&size, &bytes[content - 8], sizeof size);
-        sections.push_back({at, content + size, bytes.substr(at + 4, length)});
-    }
-    return sections;
-}
-
 // The bytes with valid checksums.
 std::string resealed(std::string bytes, const std::vector<Section>& sections) {
     const auto seal = [&](const Section& section) {
         Checksum checksum;
-        checksum.add(&bytes[section.begin], section.seal - section.begin);
+        checksum.add(&bytes[section.header], section.seal - section.header);
         const uint64_t value = checksum.value();
         std::memcpy(&bytes[section.seal], &value, sizeof value);
     };
@@ -309,7 +290,7 @@ TEST_F(CudaCheckpoint, damage_with_right_checksums_is_judged_alike_on_both_devic
         ASSERT_EQ(sections[sections.size() - 2].name, "ranks");
         ASSERT_EQ(resealed(good, sections), good);
         int n_refused = 0, n_loaded = 0;
-        for (std::size_t i = sections[1].begin; i < sections[sections.size() - 2].begin; i += 7) {
+        for (std::size_t i = sections[1].header; i < sections[sections.size() - 2].header; i += 7) {
             std::string bad = good;
             bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
             write(path(), resealed(bad, sections));

@@ -7,21 +7,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "../c/settings.h"
 #include "../c/struct_calls.h"
 #include "../cpp/choices.h"
+#include "../cpp/replay_handle.h"
 #include "per.h"
 
 namespace per::test {
-
-struct FreeReplay {
-    void operator()(per_replay* replay) const { per_replay_free(replay); }
-};
-using ReplayHandle = std::unique_ptr<per_replay, FreeReplay>;
 
 inline constexpr int64_t n_envs = 3;
 

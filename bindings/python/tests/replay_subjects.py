@@ -72,25 +72,9 @@ class ModelReplay:
     def reloaded(self, path):
         return self
 
-    def get(self, id):
-        return self._call(self.naive.plain_row, id)
-
-    def rows(self, n_step=None):
+    def rows(self):
         """{id: row} of all live transitions."""
-        return {id: self.naive.row(id, n_step) for id in self.naive.live()}
-
-    def draw(self, batch_size, beta=None, n_step=None):
-        """(ids, weights) of one batch: every transition of positive probability in turn."""
-        if n_step is not None and n_step > self.naive.n_step:
-            raise per.InvalidArgument("n_step")
-        probabilities = self.naive.probabilities()
-        if not probabilities:
-            raise per.Empty("nothing is live")
-        possible = [id for id, p in probabilities.items() if p > 0]
-        ids = [possible[i % len(possible)] for i in range(batch_size)]
-        weights = self.naive.weights(ids, self.naive.beta if beta is None else beta, probabilities)
-        self.naive.count_sample(by_schedule=beta is None)
-        return ids, weights
+        return {id: self.naive.row(id) for id in self.naive.live()}
 
     def stats(self):
         naive = self.naive
@@ -191,18 +175,14 @@ class LibraryReplay:
     def get_windows(self, ids, **options):
         return flat(cuda_switch.reported(self.buffer, lambda: self.buffer.get_windows(ids, **options)), self.fields)
 
-    def draw(self, batch_size, **options):
-        batch = self.buffer.sample(batch_size, **options)
-        return [int(id) for id in batch.ids], batch.weights
-
-    def rows(self, n_step=None):
+    def rows(self):
         """{id: row} of all live transitions, drawn at alpha = 0 from strata as wide as half of one."""
         live = len(self.buffer)
         if live == 0:
             return {}
         alpha = self.buffer.alpha
         self.buffer.alpha = 0
-        batch = flat(self.buffer.sample(2 * live, scheme="stratified", beta=0.0, n_step=n_step))
+        batch = flat(self.buffer.sample(2 * live, scheme="stratified", beta=0.0))
         self.buffer.alpha = alpha
         rows = {int(id): {name: array[i] for name, array in batch.items()} for i, id in enumerate(batch["ids"])}
         assert len(rows) == live
@@ -218,15 +198,15 @@ make_each = pytest.mark.parametrize("make", [ModelReplay, make_library], ids=["m
 
 
 def add(buffer, observation, following=None, reward=0.0, end=None, **more):
-    """One step of the only environment. `end`: None, "terminated", "truncated", "both"; returns the id."""
+    """One step of the only environment. `end`: None, "terminated" or "truncated"; returns the id."""
     if following is not None:
         more["next_observation"] = np.array([following], np.float32)
     ids = buffer.add(
         observation=np.array([observation], np.float32),
         action=np.array([0 if np.isnan(observation) else int(observation)]),
         reward=np.array([reward], np.float32),
-        terminated=np.array([end in ("terminated", "both")]),
-        truncated=np.array([end in ("truncated", "both")]),
+        terminated=np.array([end == "terminated"]),
+        truncated=np.array([end == "truncated"]),
         **more,
     )
     return int(ids[0])

@@ -56,25 +56,15 @@ def not_contiguous():
         lambda: np.array(VALUES, np.float32),
         lambda: np.array(VALUES, np.float64),
         lambda: np.array(VALUES, np.float16),
-        lambda: np.array(VALUES, ">f4"),
         lambda: np.array(VALUES, np.float32, order="F"),
         lambda: np.repeat(np.array(VALUES, np.float32), 2, axis=1)[:, ::2],
-        lambda: np.array(VALUES, np.float32)[::-1][::-1],
-        lambda: np.array(VALUES, np.float32).view(np.recarray),
         lambda: torch.tensor(VALUES),
         lambda: torch.tensor(VALUES, dtype=torch.float64),
         lambda: torch.tensor(VALUES, dtype=torch.float16),
-        lambda: torch.tensor(VALUES, dtype=torch.bfloat16),
-        lambda: torch.tensor(VALUES, requires_grad=True),
-        lambda: torch.nn.Parameter(torch.tensor(VALUES)),
-        lambda: torch.tensor(VALUES, requires_grad=True) * 1.0,
         not_contiguous,
         lambda: torch.tensor([[9.0, 9.0], *VALUES])[1:],
-        lambda: torch.complex(torch.zeros(2, 2), -torch.tensor(VALUES)).conj().imag,
         lambda: [torch.tensor(row) for row in VALUES],
         lambda: [np.array(row, np.float32) for row in VALUES],
-        lambda: jnp.array(VALUES),
-        lambda: jnp.array(VALUES, jnp.bfloat16),
         lambda: memoryview(np.array(VALUES, np.float32)),
         lambda: memoryview(np.array(VALUES, np.float64)),
         lambda: OnlyDlpack(VALUES),
@@ -247,17 +237,6 @@ def test_torch_batch_is_reused_as_out_and_td_errors_need_no_detach():
     np.testing.assert_allclose(buffer.priorities(list(latest)), list(latest.values()), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "spoil", [lambda t: t.resize_(2, 2, 2), lambda t: t.transpose_(1, 2), lambda t: t.set_(t.double())]
-)
-def test_torch_batch_that_was_changed_is_refused_as_out(spoil):
-    buffer = filled("torch")
-    out = buffer.sample(5)
-    with pytest.raises((per.InvalidArgument, RuntimeError)):
-        spoil(out.observation)
-        buffer.sample(5, out=out)
-
-
 def test_jax_batches_are_jax_arrays_with_the_same_values():
     batch, expected = filled("jax").sample(5), filled("numpy").sample(5)
     assert set(batch) == set(expected) and len(batch) == len(expected)
@@ -336,19 +315,6 @@ def test_device_memory_is_copied_to_the_host():
     array_on_device, code = _arrays.as_array(OnDevice(), "observation")
     np.testing.assert_array_equal(array_on_device, np.array(VALUES, np.float32))
     assert code == _arrays.DTYPES["float32"]
-
-
-def test_tensor_that_cannot_be_read_is_refused_by_name():
-    buffer = per.ReplayBuffer(10, FIELDS)
-    for source in (
-        torch.eye(2).to_sparse(),
-        torch.zeros(2, 2, device="meta"),
-        torch.nn.Linear(2, 2),
-        torch.zeros(2, 2, dtype=torch.complex64),
-    ):
-        with pytest.raises(per.InvalidArgument, match=r"^observation "):
-            buffer.add(**STEP, observation=source)
-    assert len(buffer) == 0
 
 
 def test_dtypes_are_named_in_any_librarys_words():

@@ -105,6 +105,8 @@ def bad_values(name: str, parameter: inspect.Parameter) -> list[object]:
         return BAD_ARRAYS[name]
     if name in ("prefix_sums", "units"):
         return [*BAD_NUMBERS[:2], [-1.0], [np.nan]]
+    if name == "batch_size":
+        return [*BAD["int"], 0, 2**24 + 1]
     if name == "key":
         return [*BAD_NUMBERS[:3], 7, [1, -2], [1.5, 2], [1, 2, 3]]
     if name == "gather_on_device":

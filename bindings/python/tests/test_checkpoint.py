@@ -134,30 +134,13 @@ def test_interpreter_that_exits_ends_the_saves_that_run(tmp_path, deletes):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_damaged_and_missing_files_are_told_apart(tmp_path):
-    path = tmp_path / "replay.per"
-    with pytest.raises(per.IoError) as missing:
-        per.ReplayBuffer.load(path)
-    assert isinstance(missing.value, OSError)
-    buffer = per.ReplayBuffer(100, FIELDS)
-    walk(buffer, 5)
-    buffer.save(path)
-    content = bytearray(path.read_bytes())
-    content[-20] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(per.CorruptFile):
-        per.ReplayBuffer.load(path)
-    with pytest.raises(per.IoError):
-        buffer.save(tmp_path / "missing" / "replay.per")
-
-
 def test_path_with_a_nul_is_refused_and_no_other_file_touched(tmp_path):
     buffer = per.ReplayBuffer(100, FIELDS)
     cut = tmp_path / "replay"
     cut.write_bytes(b"mine")
     for path in (f"{cut}\0.per", type("Path", (), {"__fspath__": lambda self: f"{cut}\0.per"})()):
         for call in (buffer.save, per.ReplayBuffer.load):
-            with pytest.raises(per.InvalidArgument, match="paths without a NUL"):
+            with pytest.raises(per.InvalidArgument, match=r"allowed: paths without a NUL$"):
                 call(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["replay"] and cut.read_bytes() == b"mine"
 
@@ -323,7 +306,6 @@ def test_interrupt_before_the_file_object_is_called_passes_through():
 @pytest.mark.parametrize(
     "file, error, words",
     [
-        (io.StringIO(), per.InvalidArgument, "a file of text"),
         (type("File", (), {"write": lambda s, d: "1", "read": lambda s, n: 1})(), TypeError, "str|int"),
         (
             type("File", (), {"write": lambda s, d: 0, "read": lambda s, n: bytes(n + 1)})(),
@@ -378,8 +360,6 @@ def test_the_bytes_of_a_file_are_no_path_and_are_not_shown_whole():
     ) as caught:
         per.ReplayBuffer.load(bytes(filled()))
     assert len(str(caught.value)) < 500
-    with pytest.raises(per.InvalidArgument, match=r"^path is 'a\\x00b'; allowed: paths without a NUL$"):
-        per.ReplayBuffer.load("a\0b")
 
 
 def test_buffer_that_is_being_saved_is_busy_for_its_file_and_others_are_not():

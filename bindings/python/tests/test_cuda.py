@@ -18,8 +18,6 @@ SIMULATED = TESTS.parents[2] / "build" / "libper_simulated.so"
 SUITE = (
     "test_tree.py",
     "test_golden_draws.py",
-    "test_golden_epochs.py",
-    "test_golden_hindsight.py",
     "test_arrays.py",
     "test_batch.py",
     "test_checkpoint.py",
@@ -28,7 +26,6 @@ SUITE = (
     "test_on_policy.py",
     "test_replay.py",
     "test_replay_lanes.py",
-    "test_replay_peer_cases.py",
     "test_replay_priorities.py",
     "test_replay_sequences.py",
     "test_replay_windows.py",
@@ -52,7 +49,6 @@ LONG_SUITE = (
     "test_plot.py",
     "test_rate_limiter.py",
     "test_replay_model.py",
-    "test_replay_statistics.py",
     "test_threads.py",
 )
 

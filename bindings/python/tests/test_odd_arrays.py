@@ -151,6 +151,7 @@ REFUSED = {
     "torch uninitialized": (torch.nn.UninitializedParameter, "uninitialized"),
     "torch masked": (lambda: torch.masked.masked_tensor(tensor(), torch.tensor([True, False])), "subclasses"),
     "torch wrapper": (lambda: Wrapper(tensor()), "no such function$"),
+    "torch module": (lambda: torch.nn.Linear(2, 2), "Linear"),
     "list of torch negatives": (lambda: [torch._neg_view(torch.tensor(1.5)), 1.0], "negative bit"),
     "numpy masked": (lambda: np.ma.array(VALUES, mask=[False, True]), "masked"),
     "numpy structured": (lambda: np.zeros(2, [("a", "f4")]), "dtype"),

@@ -1,6 +1,6 @@
 """Probabilities and weights of Schaul et al. 2016, by hand: the values in batches.
 
-test_replay_statistics.py tests how often transitions are then drawn.
+tests/cpp/replay_draw_test.cpp tests how often transitions are then drawn.
 """
 
 import numpy as np

@@ -36,49 +36,6 @@ def counts(buffer):
     return read_buffer.Buffer(bytes(buffer)).rate_limiter
 
 
-def test_what_is_not_allowed_yet_is_busy_and_what_never_is_an_error():
-    buffer = limited()
-    add(buffer, 9)
-    with pytest.raises(per.Busy, match=r"before 10 steps are added \(min_size_to_sample\); 9 are so far"):
-        buffer.sample(8)
-    with pytest.raises(per.Busy):
-        buffer.wait_to_sample(8, timeout=0.05)
-    add(buffer, 17)
-    with pytest.raises(per.Busy, match="26 steps are added, 0 transitions drawn"):
-        add(buffer)
-    with pytest.raises(per.Busy):
-        buffer.wait_to_add(timeout=0)
-    for never in (lambda: add(buffer, 17), lambda: buffer.wait_to_add(17)):
-        with pytest.raises(per.InvalidArgument, match="steps of the call are 17: allowed by samples_tolerance 64"):
-            never()
-    for never in (buffer.sample, buffer.wait_to_sample, buffer.loader):
-        with pytest.raises(per.InvalidArgument, match="batch_size is 65: allowed by samples_tolerance"):
-            never(65)
-    buffer.sample(8)
-    buffer.wait_to_add(2)
-    add(buffer, 2)
-    assert counts(buffer) == {"added": 28, "drawn": 8}
-
-
-def test_a_prefill_is_free_up_to_the_least_size():
-    """4 transitions are drawn for each step, and 64 may be owed: 16 steps beyond min_size_to_sample."""
-    message = (
-        r"steps of the call are 117: allowed are 0 \.\. 116, 100 up to min_size_to_sample and those that "
-        "samples_tolerance 64 with samples_per_insert 4 allows beyond it"
-    )
-    prefilled = limited(min_size_to_sample=100)
-    for never in (lambda: add(prefilled, 117), lambda: prefilled.wait_to_add(117)):
-        with pytest.raises(per.InvalidArgument, match=message):
-            never()
-    assert counts(prefilled) == {"added": 0, "drawn": 0}
-    add(prefilled, 100)
-    prefilled.wait_to_add(16)
-    add(prefilled, 16)
-    prefilled.sample(64)
-    add(prefilled, 16)
-    assert counts(prefilled) == {"added": 132, "drawn": 64}
-
-
 @pytest.mark.parametrize("timeout", [-1, np.nan, "long"])
 def test_a_timeout_is_seconds(timeout):
     for wait in (limited().wait_to_add, lambda timeout: limited().wait_to_sample(8, timeout=timeout)):

@@ -735,45 +735,6 @@ def test_buffer_with_some_cuts_does_not_warn():
     assert buffer.stats().cuts == 400
 
 
-def test_new_transitions_get_the_largest_priority_and_late_annealing_ends_at_one():
-    """Seed 001, section 6: shapes, empty buffer, bias, weights, annealing; here new priorities and beta."""
-    buffer = filled(beta=0.4, beta_final=1.0, beta_steps=4)
-    assert buffer.stats().max_priority == 1.0
-    buffer.update_priorities([2], priorities=[6.0])
-    new = buffer.add(**STEP, next_observation=[1, 1])
-    assert buffer.priorities(new)[0] == 6.0
-    betas = []
-    for _ in range(6):
-        betas.append(buffer.beta)
-        buffer.sample(4)
-    np.testing.assert_allclose(betas, [0.4, 0.55, 0.7, 0.85, 1.0, 1.0])
-
-
-def test_weights_lie_in_zero_to_one_and_fall_with_priority():
-    """Seed 001, section 6."""
-    buffer = filled()
-    buffer.update_priorities(range(10), priorities=np.arange(1.0, 11.0))
-    batch = buffer.sample(200, beta=1.0)
-    assert batch.weights.max() == 1.0 and batch.weights.min() > 0
-    order = np.argsort(batch.priorities)
-    assert (np.diff(batch.weights[order]) <= 0).all()
-
-
-def test_a_large_td_error_is_drawn_more_often():
-    """Seed 001, section 5: one transition of 100, the others of priority 0.01, alpha 1, batches of 8.
-
-    Its share of the draws is 100 / (100 + 99 * 0.01) = 0.9902. Of 1600 draws its count has a standard deviation of 3.94
-    if they were independent, less for stratified ones: at 1584 +- 32 (8 of them) false alarms are below 1e-14. Seed 0.
-    """
-    buffer = per.ReplayBuffer(200, FIELDS, alpha=1.0, beta=0.4, epsilon=0.0)
-    for t in range(100):
-        buffer.add(**{**STEP, "observation": [t, 0]}, next_observation=[t + 1, 0])
-    buffer.update_priorities([0], [100.0])
-    buffer.update_priorities(np.arange(1, 100), np.full(99, 0.01))
-    count = sum(int((buffer.sample(8).ids == 0).sum()) for _ in range(200))
-    assert abs(count - 1584) <= 32
-
-
 def test_memory_is_what_a_buffer_takes_of_the_address_space():
     def address_space():
         with open("/proc/self/statm") as statm:

@@ -94,28 +94,6 @@ def test_sequences_are_counted_by_their_starts():
     assert sorted(once.sample(live).ids.tolist()) == list(range(0, 3 * live, 3)) and len(once) == 0
 
 
-def test_each_transition_is_drawn_once_as_from_a_queue():
-    buffer = counting(n_step=3, **ONCE)
-    add(buffer, 103)
-    seen = []
-    for _ in range(10):
-        batch = buffer.sample(10)
-        assert (batch.times_sampled == 1).all() and (batch.n_steps == 3).all()
-        seen += batch.ids.tolist()
-    # Of 103 steps, the last two wait for the rest of their windows.
-    assert len(buffer) == 1 and len(set(seen)) == 100
-    with pytest.raises(per.InvalidArgument, match="batch_size"):
-        buffer.sample(2)
-        buffer.synchronize()
-    seen += buffer.sample(1).ids.tolist()
-    assert sorted(seen) == list(range(101)) and len(buffer) == 0
-    buffer.update_priorities(seen[:3], priorities=[5.0, 6.0, 7.0])
-    buffer.alpha = 0.3
-    buffer.n_step = 1
-    assert sorted(buffer.live_ids().tolist()) == [101, 102]
-    assert buffer.stats().stale_updates == 3
-
-
 def test_updates_of_what_is_used_up_are_stale_also_while_it_waits_for_its_window():
     buffer = counting(**ONCE)
     add(buffer, 5)
@@ -146,18 +124,6 @@ def test_the_largest_count_stays():
         drawn |= set(batch.ids.tolist())
         assert (batch.times_sampled == most).all()
         assert buffer.get(range(5)).times_sampled.tolist() == [most - (id not in drawn) for id in range(5)]
-
-
-def test_a_row_that_is_written_anew_begins_at_no_draw():
-    buffer, counts = counting(), Counts()
-    add(buffer, 150)
-    counts.draw(buffer.sample(400))
-    add(buffer, 150)
-    counts.draw(buffer.sample(400))
-    buffer.clear()
-    add(buffer, 10)
-    batch = buffer.sample(5, scheme="without_replacement")
-    assert (batch.times_sampled == 1).all()
 
 
 @pytest.mark.parametrize("options", [{}, {"max_times_sampled": 3, "scheme": "without_replacement"}])
@@ -230,26 +196,6 @@ def test_hindsight_counts_as_draws_do():
     hindsight = per.Hindsight("observation", "goal", reward)
     counts.draw(buffer.sample(16, hindsight=hindsight))
     counts.check(buffer.get_windows(range(20), hindsight=hindsight))
-
-
-def test_what_does_not_go_together_is_refused():
-    with pytest.raises(per.InvalidArgument, match="scheme is 'stratified': must be 'without_replacement'"):
-        counting(max_times_sampled=1)
-    with pytest.raises(per.InvalidArgument, match="samples_per_insert is 2: must be at most max_times_sampled, 1"):
-        counting(**ONCE, samples_per_insert=2.0, samples_tolerance=64)
-    for options in (ONCE, {"keep_times_sampled": True}):
-        with pytest.raises(
-            per.Unsupported, match=r"keep_times_sampled is (True|False) and max_times_sampled [01]: shards"
-        ):
-            per.Coordinator(100, 2, n_envs=2, **options)
-    buffer = counting(**ONCE)
-    add(buffer, 5)
-    for scheme in ("stratified", "independent", "systematic"):
-        with pytest.raises(per.InvalidArgument, match="max_times_sampled"):
-            buffer.sample(2, scheme=scheme)
-        with pytest.raises(per.InvalidArgument, match="max_times_sampled"):
-            buffer.loader(2, scheme=scheme)
-    assert len(buffer) == 5
 
 
 @pytest.mark.skipif(IS_CUDA, reason="the arrays of a device are its own")
