@@ -107,7 +107,7 @@ end
 
 # Converts numbers that count from 1 to numbers that count from 0.
 zero_based(name, array, ::Type{T} = Int64) where {T} =
-    numbers(T, name, map(index -> index - 1, whole_numbers(Int64, name, array)))
+    numbers(T, name, map(index -> index - 1, numbers(Int64, name, array)))
 
 function check_length(name, array, expected)
     length(array) == expected && return nothing
