@@ -71,7 +71,7 @@ struct ShardDraw {
     std::vector<uint64_t> positions;  // its units or ranks, in the whole
     std::vector<int64_t> shards;
     std::vector<int64_t> units;
-    std::vector<Found> round_found;  // with ids of the whole
+    std::vector<Found> round_found;  // with global ids
     // The transitions found so far.
     std::vector<int64_t> ids;
     std::vector<uint64_t> masses;

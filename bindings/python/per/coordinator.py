@@ -153,7 +153,7 @@ class CoordinatedBatch(NamedTuple):
     """The result of Coordinator.finish()."""
 
     ids: Ids
-    """int64[batch_size], global ids: those of one buffer with all environments"""
+    """int64[batch_size], global ids, as of one buffer with all environments"""
     weights: npt.NDArray[np.float32]
     """float32[batch_size]"""
     probabilities: npt.NDArray[np.float32]

@@ -82,10 +82,10 @@ def _tensor(array: Any) -> torch.Tensor:
     return array if isinstance(array, torch.Tensor) else torch.as_tensor(array, device="cpu")
 
 
-def _detached(name: str, value: Any) -> Any:
-    if value is not None and not isinstance(value, torch.Tensor):
+def _detached(name: str, value: Any) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
         raise InvalidArgument(f"{name} is {kind_of(value)}; allowed: tensors")
-    return None if value is None else value.detach()
+    return value.detach()
 
 
 class _InGraph:
@@ -242,8 +242,9 @@ class Buffer(_InGraph):
         priorities : torch.Tensor, optional
             float32[n], >= 0, in place of td_errors.
         """
-        given = {"ids": ids, "td_errors": td_errors, "priorities": priorities}
-        _ops.update(self._turn, self._number, *[_detached(name, value) for name, value in given.items()])
+        errors = None if td_errors is None else _detached("td_errors", td_errors)
+        given = None if priorities is None else _detached("priorities", priorities)
+        _ops.update(self._turn, self._number, _detached("ids", ids), errors, given)
 
 
 class Draw(NamedTuple):
@@ -287,8 +288,8 @@ class Tree(_InGraph):
         priorities : torch.Tensor
             float32[n], finite, >= 0.
         """
-        given = {"indices": indices, "priorities": priorities}
-        _ops.tree_update(self._turn, self._number, *[_detached(name, value) for name, value in given.items()])
+        given = _detached("indices", indices), _detached("priorities", priorities)
+        _ops.tree_update(self._turn, self._number, *given)
 
 
 def _refuse_in_backward(name: str) -> None:

@@ -463,6 +463,7 @@ def test_sequences_of_another_n_step_are_refused_by_name():
             lambda replay, ids: replay.add(**{**step_of("plain", 40), "observation": np.ones(2)}),
             "observation is a ndarray; allowed: tensors and numbers",
         ),
+        (lambda replay, ids: replay.update_priorities(None, priorities=ids), "ids is None; allowed: tensors"),
         (lambda replay, ids: per.torch.Buffer(None), "buffer is None; allowed: a per.ReplayBuffer"),
     ],
 )

@@ -134,7 +134,7 @@ def test_a_priority_that_is_no_number_is_an_error_and_changes_nothing(kinds, n_e
 
 
 def test_rows_whose_leaves_float32_cannot_hold_are_drawn_as_in_tianshou(kinds, n_envs):
-    """Of a TD error of 0, tianshou's leaf is (2^-23)^7."""
+    """Tianshou's leaf for a TD error of 0 is (2^-23)^7."""
     buffer = filled(kinds[0], 30, n_envs, 5, alpha=7.0)
     rows = buffer.sample_indices(0)
     buffer.update_weight(rows, np.zeros(len(rows)))

@@ -230,7 +230,7 @@ end
 """
     finish!(coordinator)
 
-End a batch, which counts as drawn from now on. Returns its `ids` (those of the whole), `weights` and `probabilities`.
+End a batch, which counts as drawn from now on. Returns its global `ids`, `weights` and `probabilities`.
 """
 function finish!(coordinator::Coordinator)
     n = coordinator.batch_size
@@ -242,7 +242,7 @@ end
 """
     locate(coordinator, ids)
 
-The shards that ids of the whole belong to, and their ids there; 0 and -1 for id -1.
+The shard of each global id, and the id within that shard; 0 and -1 for id -1.
 """
 function locate(coordinator::Coordinator, ids)
     given = whole_numbers(Int64, "ids", ids)
@@ -256,7 +256,7 @@ end
 """
     whole_ids(coordinator, s, ids)
 
-Convert ids of a shard to ids of the whole; -1 stays -1.
+Convert ids of a shard to global ids; -1 stays -1.
 """
 function whole_ids(coordinator::Coordinator, s, ids)
     given = whole_numbers(Int64, "ids", ids)
