@@ -162,7 +162,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "3 if a check of the referee fails.",
     )
     parser.add_argument("--version", action="version", version=f"libper {per.__version__} ({per.library_path})")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     of_file = {
         "info": (
@@ -186,6 +186,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         commands.add_parser(name, add_help=False, help=f"{says}; {name} --help names its options")
 
     options, rest = parser.parse_known_args(arguments)
+    if options.command is None:
+        parser.exit(2, parser.format_help())
     if rest and options.command in of_file:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     options.rest = rest

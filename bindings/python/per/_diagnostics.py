@@ -123,7 +123,7 @@ def _suspicion_of_resets(statistics: Statistics, autoreset: str) -> str | None:
         return (
             f"After {statistics.suspected_resets} of {ends} ends the step that was dropped for a reset (autoreset is "
             "'next_step') had a reward or was an end itself: the environment seems to have reset before it. Use "
-            "autoreset='same_step' and add(..., info=info)."
+            "autoreset='same_step' with add(..., info=info)."
         )
     return (
         f"After {statistics.suspected_resets} of {ends} ends the next step brought the final observation once more. "

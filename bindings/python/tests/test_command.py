@@ -156,6 +156,7 @@ def test_wrong_arguments_are_told_with_the_usage(arguments):
     done = run(*arguments)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("usage: python -m per") and "Traceback" not in done.stderr
+    assert ("what a checkpoint holds" in done.stderr) == (not arguments)  # without arguments: all commands
 
 
 @pytest.mark.parametrize("command", ["info", "verify", "bench", "referee", "demo"])

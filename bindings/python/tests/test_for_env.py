@@ -910,9 +910,9 @@ def test_environment_that_is_a_vector_by_itself_is_seen_to_reset_as_it_says():
 @pytest.mark.parametrize(
     "mode, autoreset, more, words",
     [
-        (NEXT_STEP, "disabled", {}, "autoreset='disabled' says"),
-        (NEXT_STEP, "same_step", {"info": None, "next_mask": [True] * 3}, "autoreset='same_step' says"),
-        (SAME_STEP, "disabled", {"info": None}, "autoreset='disabled' says"),
+        (NEXT_STEP, "disabled", {}, "way than autoreset='disabled': pass"),
+        (NEXT_STEP, "same_step", {"info": None, "next_mask": [True] * 3}, "way than autoreset='same_step': pass"),
+        (SAME_STEP, "disabled", {"info": None}, "way than autoreset='disabled': pass"),
         (SAME_STEP, "next_step", {"info": None}, "the step that was dropped for a reset .* had a reward"),
     ],
 )
@@ -921,7 +921,7 @@ def test_buffer_that_was_told_another_way_of_resets_warns_once_and_names_the_cur
         stats = run_cartpole(mode, autoreset, **more)
     assert len(caught) == 1
     message = str(caught[0].message)
-    assert "autoreset='same_step' and add(..., info=info)" in message
+    assert "autoreset='same_step' with add(..., info=info)" in message
     assert ("observation, info = env.reset()" in message) == (autoreset != "next_step")
     assert ("autoreset='next_step'" in message) == (autoreset != "next_step")
     # The latest end of each environment may not be followed by a step yet.
