@@ -419,12 +419,12 @@ def real(argument: str, value: Any) -> float:
 
 
 # The largest batch of per.h.
-_LARGEST_BATCH = 1 << 24
+LARGEST_BATCH = 1 << 24
 
 
 def rows_of(batch_size: int) -> int:
     """Number of rows to allocate for a batch; 0 if the size is out of range, which the library then reports."""
-    return batch_size if 0 <= batch_size <= _LARGEST_BATCH else 0
+    return batch_size if 0 <= batch_size <= LARGEST_BATCH else 0
 
 
 def whole(argument: str, value: Any) -> int:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 import numpy as np
 import torch
 
+from per import _options
 from per import batch as batches
 from per._errors import InvalidArgument, Unsupported, kind_of
 from per._layout import Output
@@ -64,6 +65,8 @@ if TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any: ...
         def _asdict(self) -> dict[str, Any]: ...
 
+
+_VALUES = (torch.Tensor, int, float, np.number, np.bool_, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 _numbers = itertools.count(1)
 _live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -113,10 +116,25 @@ class _InGraph:
     def _new(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return self._turn.new_empty(shape, dtype=dtype, device=self._turn.device)
 
-    def _check_size(self, batch_size: int) -> None:
-        """Refuses sizes that no tensor can have, with the library's message."""
-        if not isinstance(batch_size, (int, torch.SymInt)) or batch_size < 0:
-            self._of.sample(batch_size)
+    def _size(self, batch_size: Any) -> int:
+        """Refuses sizes that no tensor can have."""
+        if not isinstance(batch_size, (int, torch.SymInt)):
+            batch_size = _options.whole("batch_size", batch_size)
+        if batch_size < 0 or batch_size > _options.LARGEST_BATCH:
+            self._of.sample(batch_size)  # the library's message
+        size: int = batch_size
+        return size
+
+    @staticmethod
+    def _choices(**choices: Any) -> tuple[Any, ...]:
+        """Refuses what torch would refuse in words of its own."""
+        for name, value in choices.items():
+            if name in ("beta", "uniform_fraction"):
+                if not (value is None or isinstance(value, (int, float, torch.SymInt, torch.SymFloat))):
+                    choices[name] = _options.real(name, value)
+            elif not (value is None or isinstance(value, str)):
+                raise InvalidArgument(f"{name} is {value!r}; allowed: str")
+        return tuple(choices.values())
 
     def __repr__(self) -> str:
         return f"per.torch.{type(self).__name__}({self._of!r})"
@@ -153,6 +171,12 @@ class Buffer(_InGraph):
         self._nodes = tuple(structure.values())
         self._inputs = buffer._inputs
         self._n_envs = buffer.n_envs
+        self._unsigned = {
+            name: getattr(torch, field.dtype)
+            for of, field in buffer.fields.items()
+            for name in (of, f"next_{of}")
+            if field.dtype.startswith("uint")
+        }
 
     def sample(
         self,
@@ -183,8 +207,14 @@ class Buffer(_InGraph):
         normalize_weights : {"batch_max", "buffer_max", "none"}, optional
             In place of the buffer's.
         """
-        choices = beta, scheme, prioritization, uniform_fraction, normalize_weights
-        self._check_size(batch_size)
+        choices = self._choices(
+            beta=beta,
+            scheme=scheme,
+            prioritization=prioritization,
+            uniform_fraction=uniform_fraction,
+            normalize_weights=normalize_weights,
+        )
+        batch_size = self._size(batch_size)
         arrays = {name: self._new((batch_size, *shape), dtype) for name, shape, dtype in self._outputs}
         _ops.sample(self._turn, self._number, list(arrays.values()), *choices)
         batch: _Batch = self._kind(*[batches.nest(node, arrays) for node in self._nodes])
@@ -206,6 +236,8 @@ class Buffer(_InGraph):
         self, /, *, reward: Values, terminated: torch.Tensor, truncated: Values, **arrays: Values
     ) -> torch.Tensor:
         """Adds K consecutive steps; K is the length of `terminated`. Returns ids, int64[K, n]."""
+        if not isinstance(terminated, torch.Tensor) or terminated.ndim == 0:
+            raise InvalidArgument(f"terminated is {kind_of(terminated)}; allowed: a tensor of K rows")
         arrays |= {"reward": reward, "terminated": terminated, "truncated": truncated}
         return self._add(arrays, (len(terminated),))
 
@@ -214,15 +246,33 @@ class Buffer(_InGraph):
         for name, value in arrays.items():
             batches.flatten(self._inputs.get(name, name), value, name, flat)
         for name, value in flat.items():
-            if isinstance(value, (dict, list, tuple, str, np.ndarray)) or value is None:
+            if not isinstance(value, _VALUES):
                 raise InvalidArgument(f"{name} is {kind_of(value)}; allowed: tensors and numbers")
-        ids = self._new((*steps, len(arrays["env_ids"]) if "env_ids" in arrays else self._n_envs), torch.int64)
-        given = [
-            value.detach() if isinstance(value, torch.Tensor) else torch.full(ids.shape, value, device=ids.device)
-            for value in flat.values()
-        ]
-        _ops.add(self._turn, self._number, ids, bool(steps), list(flat), given)
+        n, given = self._n_envs, {}
+        if (env_ids := flat.get("env_ids")) is not None:
+            n = env_ids.numel() if isinstance(env_ids, torch.Tensor) else 1
+        ids = self._new((*steps, n), torch.int64)
+        for name, value in flat.items():
+            if isinstance(value, torch.Tensor):
+                given[name] = value.detach()
+            else:
+                shape = (n,) if name == "env_ids" else ids.shape
+                given[name] = torch.full(shape, value, dtype=self._dtype_of(name, value), device=ids.device)
+        _ops.add(self._turn, self._number, ids, bool(steps), list(given), list(given.values()))
         return ids
+
+    def _dtype_of(self, name: str, number: Any) -> torch.dtype:
+        """A dtype that holds a number as the library reads it outside a program."""
+        if isinstance(number, (bool, np.bool_, torch.SymBool)):
+            return torch.bool
+        if isinstance(number, (float, np.floating, torch.SymFloat)):
+            return torch.float64
+        dtype: torch.dtype = self._unsigned.get(name, torch.int64)
+        if not isinstance(number, torch.SymInt):
+            most = min(torch.iinfo(dtype).max, torch.iinfo(torch.int64).max)
+            if not torch.iinfo(dtype).min <= number <= most:
+                raise InvalidArgument(f"{name} is {number}; allowed: {torch.iinfo(dtype).min} to {most}")
+        return dtype
 
     @overload
     def update_priorities(self, ids: torch.Tensor, td_errors: torch.Tensor) -> None: ...
@@ -273,9 +323,11 @@ class Tree(_InGraph):
         scheme : {"stratified", "independent", "systematic", "without_replacement"}, default "stratified"
             As in per.SumTree.sample().
         """
-        self._check_size(batch_size)
+        batch_size = self._size(batch_size)
         arrays = [self._new((batch_size,), dtype) for dtype in (torch.int64, torch.float32, torch.float32)]
-        _ops.tree_sample(self._turn, self._number, arrays, beta, scheme)
+        if beta is None or scheme is None:
+            raise InvalidArgument(f"beta is {beta!r}, scheme is {scheme!r}; allowed: a number, str")
+        _ops.tree_sample(self._turn, self._number, arrays, *self._choices(beta=beta, scheme=scheme))
         return Draw(*arrays)
 
     def update(self, indices: torch.Tensor, priorities: torch.Tensor) -> None:
@@ -310,10 +362,10 @@ def _sample(turn: torch.Tensor, number: int, out: list[torch.Tensor], *choices: 
     buffer = _of(number)
     given = {name: value for name, value in zip(_CHOICES, choices, strict=True) if value is not None}
     outputs = _outputs_of(buffer)
-    if any(tuple(array.shape[1:]) != output.shape for output, array in zip(outputs, out, strict=True)):
+    if [tuple(array.shape[1:]) for array in out] != [output.shape for output in outputs]:
         raise InvalidArgument(
-            f"n_step is {buffer.n_step}, but was another one when the per.torch.Buffer was made; allowed: that one, or "
-            "a new per.torch.Buffer"
+            "batches of the buffer are others than when the per.torch.Buffer was made, after load_state_dict() or with "
+            f"n_step, which is {buffer.n_step}; allowed: as they were, or a new per.torch.Buffer"
         )
     arrays = {output.name: array for output, array in zip(outputs, out, strict=True)}
     buffer.sample(len(out[0]), out=batches.Batch(buffer._nested(arrays)), **given)

@@ -445,7 +445,7 @@ def test_sequences_of_another_n_step_are_refused_by_name():
     before = buffer.n_step
     buffer.n_step = 3
     draws = buffer.stats().samples
-    with pytest.raises(per.InvalidArgument, match=r"^n_step is 3, but was another one"):
+    with pytest.raises(per.InvalidArgument, match=r"^batches of the buffer are others .* n_step, which is 3;"):
         program.sample(2)
     assert buffer.stats().samples == draws
     assert per.torch.Buffer(buffer).sample(2).observation.shape == buffer.sample(2).observation.shape
@@ -463,6 +463,10 @@ def test_sequences_of_another_n_step_are_refused_by_name():
             lambda replay, ids: replay.add(**{**step_of("plain", 40), "observation": np.ones(2)}),
             "observation is a ndarray; allowed: tensors and numbers",
         ),
+        (
+            lambda replay, ids: replay.add(**{**step_of("plain", 40), "reward": {1.0}}),
+            "reward is a set; allowed: tensors and numbers",
+        ),
         (lambda replay, ids: replay.update_priorities(None, priorities=ids), "ids is None; allowed: tensors"),
         (lambda replay, ids: per.torch.Buffer(None), "buffer is None; allowed: a per.ReplayBuffer"),
     ],
@@ -473,6 +477,75 @@ def test_what_is_no_tensor_is_refused_in_words_of_libper(call, message):
     with pytest.raises(per.InvalidArgument, match=f"^{re.escape(message)}"):
         call(per.torch.Buffer(buffer), torch.as_tensor(buffer.live_ids())[:2])
     assert buffer.stats() == before
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, torch.tensor])
+def test_a_size_of_any_kind_draws_once(kind):
+    buffer, twin = filled(), filled()
+    program = per.torch.Buffer(buffer)
+    for _ in range(2):
+        assert torch.equal(program.sample(kind(4)).ids, twin.sample(4).ids)
+    assert buffer.stats() == twin.stats()
+    tree, other = (per.SumTree(8, seed=3) for _ in range(2))
+    tree.update(range(8), np.ones(8, np.float32))
+    other.update(range(8), np.ones(8, np.float32))
+    for _ in range(2):
+        assert per.torch.Tree(tree).sample(kind(3)).indices.tolist() == other.sample(3).indices.tolist()
+
+
+@pytest.mark.parametrize("default", [torch.float32, torch.bfloat16])
+def test_numbers_are_read_as_outside_of_a_program(default):
+    fields = {"observation": per.Field((), "float64"), "n": per.Field((), "uint8"), "of": per.Field((), "uint64")}
+    buffer, twin = (per.ReplayBuffer(20, fields, n_envs=2, arrays="torch") for _ in range(2))
+    program = per.torch.Buffer(buffer)
+    flags = {"terminated": True, "truncated": False}
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        for env_ids in (torch.tensor([[1]]), 1, torch.tensor(0)):
+            step = {"observation": 0.1, "n": 5, "of": 2**40 + 1, "reward": 1001.0, "td_errors": 0.3, **flags}
+            arrays = {"env_ids": env_ids, "next_observation": 0.2, **step}
+            assert torch.equal(program.add(**arrays), torch.as_tensor(twin.add(**arrays)).reshape(-1))
+    finally:
+        torch.set_default_dtype(before)
+    assert bytes(buffer) == bytes(twin)
+    for name, value in (("n", 256), ("n", -1), ("of", 2**70), ("observation", 2**70)):
+        with pytest.raises(per.InvalidArgument, match=rf"^{name} is {value}; allowed: "):
+            program.add(**{**arrays, name: value})
+    assert bytes(buffer) == bytes(twin)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda program, tree: program.sample(2, beta="x"), "beta is 'x'; allowed: a number"),
+        (lambda program, tree: program.sample(2, scheme=3), "scheme is 3; allowed: str"),
+        (lambda program, tree: program.sample(2**40), "batch_size is 1099511627776"),
+        (lambda program, tree: tree.sample(2, beta=None), "beta is None, scheme is 'stratified'; allowed"),
+        (lambda program, tree: tree.sample(2, scheme=3), "scheme is 3; allowed: str"),
+        (
+            lambda program, tree: program.extend(reward=1.0, terminated=False, truncated=False),
+            "terminated is a bool; allowed: a tensor of K rows",
+        ),
+    ],
+)
+def test_what_torch_would_refuse_is_refused_in_words_of_libper(call, message):
+    buffer = filled()
+    before = buffer.stats()
+    tree = per.SumTree(8)
+    tree.update([1], np.ones(1, np.float32))
+    with pytest.raises(per.InvalidArgument, match=f"^{re.escape(message)}"):
+        call(per.torch.Buffer(buffer), per.torch.Tree(tree))
+    assert buffer.stats() == before
+
+
+def test_batches_that_a_state_changed_are_refused():
+    buffer = filled()
+    program = per.torch.Buffer(buffer)
+    other = per.ReplayBuffer(buffer.capacity, buffer.fields, n_envs=buffer.n_envs, keep_times_sampled=True)
+    buffer.load_state_dict(other.state_dict())
+    with pytest.raises(per.InvalidArgument, match=r"^batches of the buffer are others than when"):
+        program.sample(2)
 
 
 def test_arrays_of_another_library_are_refused():

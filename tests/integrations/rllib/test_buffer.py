@@ -222,6 +222,7 @@ def test_steps_of_priority_0_are_not_drawn_even_if_the_windows_of_all_others_are
     ("kind", "message"),
     [
         (replay_buffers.PrioritizedEpisodeReplayBuffer, "state is of another kind of buffer"),
+        (replay_buffers.EpisodeReplayBuffer, "state is of another kind of buffer"),
         (PrioritizedEpisodeReplayBuffer, "state is of a buffer of capacity 513 to 1024; allowed: 65 to 128"),
     ],
 )
@@ -240,6 +241,31 @@ def test_a_state_replaces_the_episodes_of_a_buffer():
     other.add(episode(7, 0, 3))
     other.set_state(buffer.get_state())
     assert {number for number, _ in starts(other.sample(200))} == {1, 2, 3}
+
+
+def test_later_calls_do_not_change_a_state():
+    """RLlib's own state shares its lists with the buffer. Here an episode goes on after the state was taken."""
+    buffer = PrioritizedEpisodeReplayBuffer(capacity=100, alpha=1.0, seed=1)
+    buffer.add([episode(1, 0, 3), episode(2, 0, 4, terminated=True)])
+    state = buffer.get_state()
+    other = PrioritizedEpisodeReplayBuffer(capacity=100, alpha=1.0, seed=1)
+    other.set_state(state)
+    for each in (other, buffer):
+        for _ in range(2):
+            each.add([episode(1, 3, 6), episode(3, 0, 5)])
+            assert len(each) == len(each._indices) == 15
+            each.set_state(state)
+            assert len(each) == len(each._indices) == 7
+            assert set(starts(each.sample(200))) == {(1, t) for t in range(3)} | {(2, t) for t in range(4)}
+
+
+@pytest.mark.parametrize("alpha", [4.0, 40.0])
+def test_positive_priorities_can_be_drawn_whatever_alpha_makes_of_them(alpha):
+    buffer = PrioritizedEpisodeReplayBuffer(capacity=100, alpha=alpha, seed=1)
+    buffer.add(episode(1, 0, 4), weight=1e-20)
+    assert set(starts(buffer.sample(200))) == {(1, t) for t in range(4)}
+    buffer.update_priorities(np.zeros(200))
+    assert set(starts(buffer.sample(200))) == {(1, t) for t in range(4)}
 
 
 def test_metrics_count_what_was_drawn():

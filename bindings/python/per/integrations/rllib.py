@@ -98,6 +98,13 @@ def _ends_of(n_step: Any) -> tuple[int, int]:
     raise per.InvalidArgument(f"n_step is {n_step!r}; allowed: an int >= 1, or (first, end) with 1 <= first < end")
 
 
+def _own(state: Any) -> Any:
+    """A state whose containers are its own. RLlib's share their lists with the buffer, which extends them."""
+    if isinstance(state, dict):
+        return {key: _own(value) for key, value in state.items()}
+    return [_own(value) for value in state] if isinstance(state, list) else state
+
+
 def _are_leaves(priorities: Any, alpha: float) -> Any:
     """True for finite priorities whose p^alpha fits the tree's float32."""
     with np.errstate(over="ignore"):
@@ -145,11 +152,16 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         if weight is not None and not (weight >= 0 and _are_leaves(np.float64(weight), self._alpha)):
             allowed = f"finite numbers >= 0 whose power {self._alpha}, alpha, fits float32"
             raise per.InvalidArgument(f"weight is {weight}; allowed: {allowed}")
-        super().add(episodes, weight)
+        super().add(episodes, max(weight, self._least) if weight else weight)
         if self._last_sampled_indices:
             # After the eviction of its episode, a node belongs to another step or to none.
             changed = self._sum_segment.written
             self._last_sampled_indices = [-1 if node in changed else node for node in self._last_sampled_indices]
+
+    @property
+    def _least(self) -> float:
+        """Its power alpha is the least positive float32: no positive priority becomes 0."""
+        return 2.0 ** (-149 / self._alpha) if self._alpha > 0 else 0.0
 
     def sample(
         self,
@@ -289,6 +301,11 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         }
         self._update_sample_metrics(**counts, **of_owners)
 
+    def get_state(self) -> dict[str, Any]:
+        """Everything, for set_state(). Later calls of the buffer do not change it."""
+        state: dict[str, Any] = _own(super().get_state())
+        return state
+
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Replaces the contents by a state of get_state().
 
@@ -297,7 +314,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         InvalidArgument
             The state is of another kind of buffer, or of one with another capacity; nothing is changed.
         """
-        leaves = state["_sum_segment"]
+        leaves = state.get("_sum_segment")
         if not isinstance(leaves, Mapping):
             allowed = "states of per.integrations.rllib.PrioritizedEpisodeReplayBuffer"
             raise per.InvalidArgument(f"state is of another kind of buffer; allowed: {allowed}")
@@ -306,7 +323,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
             capacities, allowed = (f"{n // 4 + 1} to {n // 2}" for n in (given, own))
             raise per.InvalidArgument(f"state is of a buffer of capacity {capacities}; allowed: {allowed}")
         self.episodes.clear()  # RLlib reads episodes only into an empty buffer
-        super().set_state(state)
+        super().set_state(_own(state))
 
     def update_priorities(self, priorities: object, module_id: Any = None) -> None:
         """Sets the priorities of the last sample, usually |TD errors|, float[steps drawn].
@@ -326,7 +343,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
             i = int(np.flatnonzero(~are_good)[0])
             allowed = f"finite numbers whose power {self._alpha}, alpha, fits float32"
             raise per.InvalidArgument(f"priorities[{i}] is {given[i]}; allowed: {allowed}")
-        given = np.maximum(given, 1e-12)
+        given = np.maximum(given, max(1e-12, self._least))
         is_there = nodes >= 0
         self._sum_segment.update(nodes[is_there], given[is_there] ** self._alpha)
         self._max_priority = float(given[is_there].max(initial=self._max_priority))
