@@ -17,6 +17,7 @@ Each of the thirteen tensors of a batch costs torch 0.3 us; out= avoids them.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,10 @@ def load() -> Any:
         raise ImportError(f"PER_BRIDGE is {choice!r}; allowed: 0 or 1")
     if choice == "0":
         return None
+    if not _is_main_interpreter():  # pybind11's modules belong to the first interpreter that loads them
+        if choice == "1":
+            raise ImportError("PER_BRIDGE is 1 in a subinterpreter; allowed there: 0")
+        return None
     try:
         module = importlib.import_module("per._bridge")
     except ModuleNotFoundError:
@@ -52,6 +57,12 @@ def load() -> Any:
             f"per._bridge was built for another per.h (sizes {module.sizes}, here {sizes}): build it again"
         )
     return module
+
+
+def _is_main_interpreter() -> bool:
+    own, main = ctypes.pythonapi.PyInterpreterState_Get, ctypes.pythonapi.PyInterpreterState_Main
+    own.restype = main.restype = ctypes.c_void_p
+    return bool(own() == main())
 
 
 bridge = load()

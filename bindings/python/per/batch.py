@@ -393,14 +393,20 @@ def _moved(array: Any, device: Any) -> Any:
         if str(device) != "cpu":
             raise InvalidArgument(f"device is {device!r}; allowed for numpy arrays: 'cpu'. Use arrays='torch' or 'jax'")
         return array
-    if "torch" in sys.modules and isinstance(array, sys.modules["torch"].Tensor):
-        return array.to(device)
     if type(array).__module__.partition(".")[0] == "cupy":
         if str(device) != "cpu":
             raise InvalidArgument(f"device is {device!r}; allowed for arrays of CuPy: 'cpu'")
         return array.get()
-    jax = importlib.import_module("jax")
-    return jax.device_put(array, jax.devices(device)[0] if isinstance(device, str) else device)
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and isinstance(array, torch.Tensor):
+            return array.to(torch.device(device))
+        jax = importlib.import_module("jax")
+        return jax.device_put(array, jax.devices(device)[0] if isinstance(device, str) else device)
+    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
+        if torch is not None and isinstance(error, torch.cuda.OutOfMemoryError):
+            raise
+        raise InvalidArgument(f"device is {device!r}: {str(error).splitlines()[0]}") from error
 
 
 def _arrays_described(value: Any) -> Any:

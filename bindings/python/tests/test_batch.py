@@ -231,6 +231,19 @@ def test_numpy_batch_stays_in_host_memory():
         batch.to("cuda")
 
 
+@pytest.mark.parametrize("kind", ["torch", "jax"])
+@pytest.mark.parametrize("device", ["foo", [1], np.float16])
+def test_what_is_no_device_here_is_an_error(kind, device):
+    batch = filled(kind).sample(3)
+    with pytest.raises(per.InvalidArgument, match=r"^device is "):
+        batch.to(device)
+
+
+def test_torch_batch_goes_to_no_dtype():
+    with pytest.raises(per.InvalidArgument, match=r"^device is torch.float16: "):
+        filled("torch").sample(3).to(torch.float16)
+
+
 def test_jax_batch_goes_to_a_device():
     import jax
 

@@ -196,3 +196,14 @@ def test_exceptions_have_the_name_that_users_have_them_by_and_subclasses_elsewhe
         assert kind.__module__ == "per"
         assert getattr(per, kind.__name__) is kind
     assert Own.__module__ == __name__
+
+
+def test_package_works_in_a_subinterpreter():
+    interpreters = pytest.importorskip("_xxsubinterpreters")
+    program = f"""
+import {interpreters.__name__} as interpreters
+interpreters.run_string(interpreters.create(), {WHICH_WAY!r})
+"""
+    assert "False per._exchange [3.0, 3.0, 3.0, 3.0]" in run(program).stdout
+    asked_for = run(program, PER_BRIDGE="1")
+    assert "PER_BRIDGE is 1 in a subinterpreter; allowed there: 0" in asked_for.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import textwrap
 import warnings
 
@@ -295,3 +297,26 @@ def test_functions_of_torch_leave_each_number_with_its_row_or_make_it_unknown(sh
     assert not problems, f"{len(problems)} of them:\n" + "\n".join(problems[:10])
     if len(shape) == 2:
         assert listed.keys() - reached <= {torch.Tensor.cuda, torch.empty_like}
+
+
+def test_as_many_losses_as_transitions_set_their_mean():
+    """Seventeen and more critics for as many ids are otherwise taken for a broadcast by mistake."""
+    replay = per.ReplayBuffer(30, {"observation": per.Field()}, epsilon=0.0)
+    steps = {"observation": range(18), "next_observation": range(1, 19), "reward": [1.0] * 18}
+    ids = replay.extend(**steps, terminated=[0] * 18, truncated=[0] * 18)
+    rewards = WeightedRewards.of(torch.ones(18), torch.ones(18), replay, ids)
+    for i in range(20):
+        F.mse_loss(torch.full((18,), float(i)), rewards)
+        mean = np.mean([abs(1 - k) for k in range(i + 1)])
+        np.testing.assert_allclose(replay.priorities(ids), mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda tensor: pickle.loads(pickle.dumps(tensor))])
+def test_copies_are_plain_tensors(copied):
+    replay, rewards, _ = drawn()
+    before = priorities(replay)
+    twin = copied(rewards)
+    assert type(twin) is torch.Tensor
+    assert torch.equal(twin, plain(rewards))
+    F.mse_loss(torch.zeros(6, 1), twin)
+    assert torch.equal(priorities(replay), before)

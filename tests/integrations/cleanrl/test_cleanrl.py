@@ -245,8 +245,44 @@ def test_what_the_buffer_is_not_told_is_warned_of_once(options, message, countin
 def test_infos_of_a_vector_environment_are_no_list():
     buffer = ReplayBuffer(90, NUMBER, spaces.Discrete(2), "cpu")
     step = np.zeros((1, 1)), np.ones((1, 1)), np.array([0]), np.array([1.0]), np.array([False])
-    with pytest.raises(per.InvalidArgument, match="infos is a dict; allowed: a list of dicts"):
+    with pytest.raises(per.InvalidArgument, match="infos is a dict; allowed: a list of 1 dicts"):
         buffer.add(*step, {"episode": {}})
+
+
+@pytest.mark.parametrize(
+    ("final", "message"),
+    [
+        (np.array([[300.7]]), "next_observation has dtype float64: allowed are bool and unsigned integers"),
+        (np.array([np.ones(3)], object), r"infos\['final_obs'\]\[0\] has shape \[3\]; allowed: \[1\]"),
+        (None, r"infos\['final_obs'\] is None; allowed: 1 observations"),
+    ],
+)
+def test_final_observations_that_do_not_fit_are_refused(final, message):
+    buffer = ReplayBuffer(
+        90, spaces.Box(0, 255, (1,), np.uint8), spaces.Discrete(2), "cpu", handle_timeout_termination=False
+    )
+    step = np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.uint8), np.array([0]), np.array([1.0]), np.array([False])
+    with pytest.raises(per.InvalidArgument, match=message):
+        buffer.add(*step, {"final_obs": final, "_final_obs": np.array([True])})
+    assert buffer.replay.stats().added == 0
+
+
+@pytest.mark.parametrize("infos", [None, [], [{}, {}]])
+def test_infos_of_another_length_are_refused(infos):
+    buffer = ReplayBuffer(90, NUMBER, spaces.Discrete(2), "cpu")
+    step = np.zeros((1, 1)), np.ones((1, 1)), np.array([0]), np.array([1.0]), np.array([False])
+    with pytest.raises(per.InvalidArgument, match=r"^infos is .*; allowed: a list of 1 dicts"):
+        buffer.add(*step, infos)
+
+
+def test_observations_of_another_shape_are_refused():
+    buffer = PrioritizedReplayBuffer(90, (2,), "cpu", 1, 0.9)
+    with pytest.raises(per.InvalidArgument, match=r"^observation has shape \[3\]; allowed: \[1, 2\]"):
+        buffer.add(np.zeros(3), 0, 1.0, np.zeros(2), False)
+    with pytest.raises(per.InvalidArgument, match=r"shape \[3, 8\]; allowed: stacks of frame_stack = 4"):
+        PrioritizedReplayBuffer(90, (3, 8), "cpu", 1, 0.9, frame_stack=4)
+    with pytest.raises(per.Unsupported, match=r"^the spaces have observation.a, action; allowed: one array each"):
+        ReplayBuffer(90, spaces.Dict({"a": NUMBER}), spaces.Discrete(2), "cpu")
 
 
 # ---- PrioritizedReplayBuffer, as rainbow_atari.py has it

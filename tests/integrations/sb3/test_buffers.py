@@ -329,6 +329,16 @@ def test_rewards_of_other_goals_see_the_infos_of_their_transitions(n_envs):
     assert set(plain(samples.rewards)[~reached].flatten().tolist()) == {-1.0}
 
 
+def test_infos_of_steps_that_reset_are_no_transitions():
+    """A step that is dropped has the id -1, whose place in the ring is another transition's."""
+    _, buffer = goal_buffer(1, copy_info_dict=True, autoreset="next_step")
+    observation = dict.fromkeys(("observation", "achieved_goal", "desired_goal"), np.zeros((1, 1), np.float32))
+    for t in range(len(buffer.infos)):
+        buffer.add(observation, observation, np.zeros((1, 1), int), np.zeros(1), np.array([t % 7 == 6]), [{"now": t}])
+    dropped = [t for t in range(len(buffer.infos)) if t % 7 == 0 and t > 0]
+    assert not set(dropped) & {info.get("now") for info in buffer.infos}
+
+
 def test_infos_of_n_step_returns_are_refused():
     with pytest.raises(per.Unsupported, match="copy_info_dict with n_steps 3; allowed: n_steps 1"):
         goal_buffer(1, copy_info_dict=True, n_steps=3)

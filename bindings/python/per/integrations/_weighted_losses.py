@@ -87,6 +87,13 @@ class WeightedRewards(torch.Tensor):
         weighted._origin = _Origin((draw,), rows.reshape(rewards.shape))
         return weighted
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles are plain tensors: their losses are those of another learner."""
+        return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        return self.detach().as_subclass(torch.Tensor).clone()
+
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -345,7 +352,10 @@ def _set_priorities(draw: _Draw, places: torch.Tensor, errors: torch.Tensor) -> 
     draw.errors.append((sums / counts, is_given))
     ids = torch.as_tensor(draw.ids).cpu()[is_given]
     td_errors = [errors[:, is_given] for errors, has_errors in draw.errors if has_errors[is_given].all()]
-    draw.replay.update_priorities(ids, torch.cat(td_errors))
+    critics = torch.cat(td_errors)
+    if len(critics) == len(ids):  # would be taken for a broadcast by mistake; twice as many have the same mean
+        critics = critics.repeat(2, 1)
+    draw.replay.update_priorities(ids, critics)
 
 
 def _refuse(loss: Any, carriers: list[WeightedRewards], spoiled_by: Any) -> NoReturn:

@@ -15,6 +15,7 @@ import torch
 
 import per
 from per import spaces
+from per._errors import kind_of
 from per.integrations._demonstrations import WithDemonstrations
 from per.integrations._resets import SuspectedResets
 from per.integrations._single_transitions import refuse_other_batches
@@ -55,10 +56,15 @@ class _Buffer:
 
     def __init__(self, transitions: int, fields: dict[str, per.Field], device: Any, options: dict[str, Any]) -> None:
         refuse_other_batches(options)
+        if set(fields) != {"observation", "action"}:
+            raise per.Unsupported(f"the spaces have {', '.join(fields)}; allowed: one array each, no Dict and Tuple")
         self.device = torch.device(device)
         self._stack = options.get("frame_stack", 1)
         if self._stack > 1:  # CleanRL's observations are stacks, libper's fields single frames
             stacks = fields["observation"]
+            if stacks.shape[:1] != (self._stack,):
+                allowed = f"stacks of frame_stack = {self._stack} along the first axis"
+                raise per.InvalidArgument(f"the observations have shape {list(stacks.shape)}; allowed: {allowed}")
             fields = {**fields, "observation": per.Field(stacks.shape[1:], stacks.dtype)}
         self._suspected = None if "autoreset" in options else SuspectedResets()
         options = {"seed": int(np.random.randint(2**31)), "autoreset": "same_step", **options}
@@ -69,9 +75,12 @@ class _Buffer:
 
     def _shaped(self, name: str, values: Any) -> Any:
         shape = self._shapes[name]
-        if name == "observation" and self._stack > 1:
-            values = np.reshape(values, (shape[0], self._stack, *shape[1:]))[:, -1]
-        return np.reshape(values, shape)
+        whole = (shape[0], self._stack, *shape[1:]) if name == "observation" and self._stack > 1 else shape
+        try:
+            values = np.reshape(values, whole)
+        except ValueError as error:
+            raise per.InvalidArgument(f"{name} has shape {list(np.shape(values))}; allowed: {list(whole)}") from error
+        return values if whole is shape else values[:, -1]
 
     def _add(
         self, obs: Any, next_obs: Any, action: Any, reward: Any, terminated: Any, truncated: Any, infos: Any = None
@@ -104,11 +113,18 @@ class _Buffer:
         Without a mask in the info, as ALE's own vector environment gives it, they are those that were truncated.
         """
         key = "final_obs" if "final_obs" in infos else "final_observation"
-        is_final = np.broadcast_to(np.asarray(infos.get(f"_{key}", truncated), bool).reshape(-1), len(following))
-        following = np.array(following)
-        for i in np.flatnonzero(is_final):
-            final = np.asarray(infos[key][i])
-            following[i] = (final[-1] if self._stack > 1 else final).reshape(following.shape[1:])
+        given, n = infos[key], len(following)
+        is_final = np.broadcast_to(np.asarray(infos.get(f"_{key}", truncated), bool).reshape(-1), n)
+        places = np.flatnonzero(is_final)
+        if len(places) > 0 and (not hasattr(given, "__len__") or len(given) != n):
+            raise per.InvalidArgument(f"infos[{key!r}] is {kind_of(given)}; allowed: {n} observations")
+        finals = [np.asarray(given[i])[-1] if self._stack > 1 else np.asarray(given[i]) for i in places]
+        following = np.array(following, np.result_type(following, *finals))
+        for i, final in zip(places, finals, strict=True):
+            if final.size != following[i].size:
+                shapes = f"shape {list(final.shape)}; allowed: {list(following.shape[1:])}"
+                raise per.InvalidArgument(f"infos[{key!r}][{i}] has {shapes}")
+            following[i] = final.reshape(following.shape[1:])
         return following, is_final
 
     def _tensor(self, array: Any) -> torch.Tensor:
@@ -204,10 +220,11 @@ class ReplayBuffer(WithDemonstrations, _Buffer):
     def _truncated(self, done: Any, infos: Any) -> Any:
         """Flags of the episodes truncated at this step, as far as infos has them."""
         if self.handle_timeout_termination:
-            if isinstance(infos, Mapping):
+            if isinstance(infos, Mapping) or not hasattr(infos, "__len__") or len(infos) != len(done):
+                n = f"a list of {len(infos)}" if isinstance(infos, list) else kind_of(infos)
                 raise per.InvalidArgument(
-                    "infos is a dict; allowed: a list of dicts, or with handle_timeout_termination=False the dict of a "
-                    "vector environment"
+                    f"infos is {n}; allowed: a list of {len(done)} dicts, or with handle_timeout_termination=False the "
+                    "dict of a vector environment"
                 )
             return np.array([info.get("TimeLimit.truncated", False) for info in infos], bool)
         if self._resets_in_next_step and isinstance(infos, Mapping) and "_episode" in infos:
@@ -309,8 +326,7 @@ class PrioritizedReplayBuffer(_Buffer):
         With autoreset "next_step" the next observation follows even then, so `truncated` must be given. With autoreset
         "same_step" next_obs is ignored after a terminal state; batches have obs in its place.
         """
-        truncated = np.broadcast_to(np.reshape(truncated, -1), self._shapes["observation"][:1])
-        self._add(obs, next_obs, action, reward, done, truncated)
+        self._add(obs, next_obs, action, reward, done, np.broadcast_to(truncated, np.shape(done)).reshape(-1))
 
     def sample(self, batch_size: int) -> PrioritizedBatch:
         """Draws a prioritized batch, with the exponent `beta` for weights.
@@ -338,9 +354,9 @@ class PrioritizedReplayBuffer(_Buffer):
         Parameters
         ----------
         indices : Any
-            int64[n], 0 to capacity - 1.
+            int64[n], from batches. They are ids, which grow with each step, not places of the buffer.
         priorities : Any
-            float32[n], >= 0.
+            float32[n] of any sign.
         """
         self.replay.update_priorities(indices, priorities)
 

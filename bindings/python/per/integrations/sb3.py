@@ -309,7 +309,8 @@ class PrioritizedHerReplayBuffer(PrioritizedDictReplayBuffer, stable_baselines3.
         ids = super().add(obs, next_obs, action, reward, done, infos)
         if self.copy_info_dict:
             for id, info in zip(ids, infos, strict=True):
-                self.infos[id % len(self.infos)] = info
+                if id >= 0:  # not a step in which the environment reset
+                    self.infos[id % len(self.infos)] = info
         return ids
 
     def _samples(self, batch: per.Batch, reward: Any, env: VecNormalize | None) -> Any:
