@@ -283,6 +283,7 @@ int64_t common_count(Span<T> array, const char* other_name, Span<Other> other) {
 /* sequence_steps is that of the layout, n_steps that of per_priorities. */
 inline Priorities given_td_errors(Span<const int64_t> ids, Span<const float> td_errors, int64_t n_critics,
                                   int64_t n_steps, int64_t sequence_steps) {
+    if (n_critics < 1) throw InvalidArgument("n_critics is " + std::to_string(n_critics) + ": must be at least 1");
     Priorities given;
     given.count = count(ids.size());
     require_size("td_errors", td_errors.size(), n_critics, given.count,
@@ -589,7 +590,7 @@ class Array {
     Array(const Range&&) = delete;
     template <class T, class U, std::enable_if_t<std::is_convertible_v<Span<U>, Span<const int64_t>>, int> = 0>
     Array(Span<T> values, Span<U> offsets) : Array(values) {
-        array_.offsets = detail::given_array(offsets);
+        array_.offsets = detail::given_array(Span<const int64_t>(offsets));
         n_rows_ = std::max<int64_t>(detail::count(offsets.size()) - 1, 0);
     }
     template <class Range, class Offsets, class T = detail::Element<Range&>>
@@ -602,19 +603,21 @@ class Array {
 
     /* The array as one of a * b * c elements. If it has another number, its shape is [number], stored in this object;
        the library refuses it and names the shapes that it would accept. */
-    per_array get(int64_t a, int64_t b = 1, int64_t c = 1) const {
+    per_array get(int64_t a, int64_t b = 1, int64_t c = 1) const { return get("the array", a, b, c); }
+
+ private:
+    friend class FieldArrays;
+    /* `name` is that of errors. */
+    per_array get(const std::string& name, int64_t a, int64_t b, int64_t c) const {
         if (packed_ != nullptr)
-            throw InvalidArgument("a range of rows was given: only fields with max_length take one");
+            throw InvalidArgument(name + " is a range of rows: only fields with max_length take one");
         per_array array = array_;
         if (size_ < 0 || detail::is_product(size_, a, b, c)) return array;
         array.shape = &size_;
         array.ndim = 1;
         return array;
     }
-
- private:
-    friend class FieldArrays;
-    /* The array as length * n_envs rows of a field with max_length. `name` is that of errors. */
+    /* The array as length * n_envs rows of a field with max_length. */
     per_array get_rows(const std::string& name, const Field& field, int64_t length, int64_t n_envs,
                        detail::GivenArrays& given) const {
         per_array array = array_;
@@ -676,9 +679,10 @@ class FieldArrays {
         given.arrays.reserve(arrays_.size());
         for (const Array& array : arrays_) {
             const Field& field = layout_->fields[given.arrays.size()];
-            given.arrays.push_back(field.max_length != 0
-                                       ? array.get_rows(prefix_ + field.name, field, length, n_envs, given)
-                                       : array.get(length, n_envs, detail::count(detail::product(field.shape))));
+            given.arrays.push_back(
+                field.max_length != 0
+                    ? array.get_rows(prefix_ + field.name, field, length, n_envs, given)
+                    : array.get(prefix_ + field.name, length, n_envs, detail::count(detail::product(field.shape))));
         }
         return given;
     }
@@ -824,6 +828,10 @@ class RaggedRoom {
     std::vector<int64_t> offsets_;
     std::size_t value_bytes_;
 };
+
+/* True if T is a class that holds a Batch: a Slot or ReadBatch. */
+template <class Batch, class T>
+inline constexpr bool is_held = std::is_base_of_v<Batch, std::decay_t<T>> && !std::is_same_v<Batch, std::decay_t<T>>;
 }  // namespace detail
 
 /*
@@ -843,6 +851,11 @@ class Batch {
         swap(moved);
         return *this;
     }
+    /* Not from a Slot or ReadBatch: the batch would outlive the slot in which its arrays are. */
+    template <class Held, class = std::enable_if_t<detail::is_held<Batch, Held>>>
+    Batch(Held&&) = delete;
+    template <class Held, class = std::enable_if_t<detail::is_held<Batch, Held>>>
+    Batch& operator=(Held&&) = delete;
 
     /* B: the number of transitions or sequences. */
     int64_t size() const noexcept { return size_; }
@@ -1103,6 +1116,12 @@ class Epochs : public detail::Handle<per_epochs, per_epochs_free> {
 /* A batch that a loader has handed out. Its destructor releases the slot, and must run before the loader's. */
 class Slot : public Batch {
  public:
+    Slot(Slot&& other) noexcept : Batch(static_cast<Batch&&>(other)), loader_(std::move(other.loader_)) {}
+    Slot& operator=(Slot&& other) noexcept {
+        Batch::operator=(static_cast<Batch&&>(other));
+        loader_ = std::move(other.loader_);
+        return *this;
+    }
     /* Releases the slot now. The destructor uses the stream on which the slot was taken. */
     void release(void* stream = nullptr) {
         check(per_loader_release(loader_.get(), loader_.get_deleter().slot, stream));
@@ -1133,6 +1152,7 @@ class Loader : public detail::Handle<per_loader, per_loader_free> {
      * `slot = loader.take()` the old slot is held until the new one arrives: release() it first, or use more slots.
      */
     Slot take(void* stream = nullptr) { return std::move(take(Timeout(-1), stream).value()); }
+    Slot take(int) = delete; /* 0 would be a stream: take(std::chrono::milliseconds(0)) */
     /* Waits at most `timeout`. Returns nullopt if there is no batch then. */
     std::optional<Slot> take(Timeout timeout, void* stream = nullptr) {
         const auto begin = std::chrono::steady_clock::now();
@@ -1314,6 +1334,12 @@ class SharedLoader : public detail::Handle<per_shared_loader, per_shared_loader_
 /* A batch held by a reader. Its destructor releases the slot, and must run before the reader's. */
 class ReadBatch : public Batch {
  public:
+    ReadBatch(ReadBatch&& other) noexcept : Batch(static_cast<Batch&&>(other)), reader_(std::move(other.reader_)) {}
+    ReadBatch& operator=(ReadBatch&& other) noexcept {
+        Batch::operator=(static_cast<Batch&&>(other));
+        reader_ = std::move(other.reader_);
+        return *this;
+    }
     /* Releases the slot now. */
     void release() {
         check(per_reader_release(reader_.get(), reader_.get_deleter().slot));
@@ -1516,8 +1542,8 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     Steps steps() const { return Steps(layout()); }
     /* ids_out may be empty. */
     void add(const Steps& steps, Span<int64_t> ids_out = {}, void* stream = nullptr) {
-        require_own(steps.fields.layout_);
-        require_own(steps.next_fields.layout_);
+        require_own("steps", steps.fields.layout_);
+        require_own("steps", steps.next_fields.layout_);
         const detail::GivenSteps given(steps, layout_->n_envs);
         int64_t* const ids = detail::optional_array("ids_out", ids_out, given.steps.length, given.steps.n_envs);
         check(per_replay_add(get(), &given.steps, ids, stream));
@@ -1538,7 +1564,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         return allocated_batch(Batch::checked_size(batch_size), options);
     }
     void sample(Batch& batch, const per_sample_options* options = nullptr, const Hindsight* hindsight = nullptr) {
-        require_own(batch.layout_);
+        require_own("batch", batch.layout_);
         if (batch.kind_ != Batch::Kind::drawn || batch.memory_.empty())
             throw InvalidArgument("batch was not made by ReplayBuffer::batch()");
         std::optional<SampleOptions> of_sequences;
@@ -1663,7 +1689,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     /* Arrays to fill in for set(). A field without an array is unchanged. */
     FieldArrays field_arrays() const { return FieldArrays(layout()); }
     void set(Span<const int64_t> ids, const FieldArrays& fields, void* stream = nullptr) {
-        require_own(fields.layout_);
+        require_own("fields", fields.layout_);
         const int64_t n = detail::count(ids.size());
         check(per_replay_set(get(), n, ids.data(), fields.get(n).arrays.data(), stream));
     }
@@ -1673,20 +1699,22 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         check(per_replay_change_settings(get(), &settings, stream));
     }
     void set_alpha(double alpha, void* stream = nullptr) {
-        change("alpha", &per_replay_settings::alpha, alpha, stream);
+        change("alpha", "finite and >= 0", &per_replay_settings::alpha, alpha, stream);
     }
-    void set_beta(double beta, void* stream = nullptr) { change("beta", &per_replay_settings::beta, beta, stream); }
+    void set_beta(double beta, void* stream = nullptr) {
+        change("beta", "finite and >= 0", &per_replay_settings::beta, beta, stream);
+    }
     void set_gamma(double gamma, void* stream = nullptr) {
-        change("gamma", &per_replay_settings::gamma, gamma, stream);
+        change("gamma", "0 to 1", &per_replay_settings::gamma, gamma, stream);
     }
     void set_n_step(int64_t n_step, void* stream = nullptr) {
-        change("n_step", &per_replay_settings::n_step, n_step, stream);
+        change("n_step", "at least 1", &per_replay_settings::n_step, n_step, stream);
     }
     void set_version(int64_t version, void* stream = nullptr) {
-        change("version", &per_replay_settings::version, version, stream);
+        change("version", "at least the current one", &per_replay_settings::version, version, stream);
     }
     void set_save_compression(int32_t value) {
-        change("save_compression", &per_replay_settings::save_compression, value, nullptr);
+        change("save_compression", "0 to 22", &per_replay_settings::save_compression, value, nullptr);
     }
     /* Wait until the rate limiter allows the add or draw; by default without limit. */
     void wait_to_add(int64_t count, std::chrono::milliseconds timeout = std::chrono::milliseconds(-1)) {
@@ -1759,7 +1787,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     template <class Call>
     void with_hindsight(const Hindsight* hindsight, const per_sample_options* options, const Call& call) const {
         if (hindsight == nullptr) return check(call(options));
-        require_own(hindsight->layout_);
+        require_own("hindsight", hindsight->layout_);
         detail::Callback callback(hindsight->reward_);
         per_hindsight_options of_call = hindsight->options;
         of_call.reward = callback.run;
@@ -1773,15 +1801,16 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     detail::SharedLayout layout() const {
         return layout_ ? layout_ : std::make_shared<const detail::Layout>(describe());
     }
-    void require_own(const detail::SharedLayout& layout) const {
-        if (layout != this->layout()) throw InvalidArgument("an argument was made for another buffer");
+    void require_own(const char* name, const detail::SharedLayout& layout) const {
+        if (layout == this->layout()) return;
+        throw InvalidArgument(std::string(name) + (layout ? " is of another buffer" : " was moved from"));
     }
     /* Changes one setting. The value that means "unchanged" is refused. */
     template <class T>
-    void change(const char* name, T per_replay_settings::*member, T value, void* stream) {
+    void change(const char* name, const char* allowed, T per_replay_settings::*member, T value, void* stream) {
         Settings settings;
         if (value != value || value == settings.*member)
-            throw InvalidArgument(std::string(name) + " is " + std::to_string(value) + ", which is not allowed");
+            throw InvalidArgument(std::string(name) + " is " + std::to_string(value) + ": must be " + allowed);
         settings.*member = value;
         change_settings(settings, stream);
     }

@@ -42,6 +42,9 @@ def script(name: str, *lines: str) -> None:
 
 def lay_out() -> None:
     FOLDER.mkdir(exist_ok=True)
+    for old in FOLDER.iterdir():  # such as those of tests that are gone
+        if not old.is_dir():
+            old.unlink()
     arguments = arguments_of_device_programs()
     for name in gpu_check.DEVICE_PROGRAMS:
         script(name, f"exec {SIMULATOR}/cuda_{name} {arguments[name]}")
@@ -51,7 +54,6 @@ def lay_out() -> None:
         script(name, f'exec {SIMULATOR}/cuda_cpp_{name} "$@"')
     script("per_gpu_bench", f"exec {SIMULATOR}/cuda_gpu_bench {BENCH}")
     for name in (check_build.library().name, check_build.HOST_ARRAYS):
-        (FOLDER / name).unlink(missing_ok=True)
         (FOLDER / name).symlink_to(SIMULATED)
     torch = "bench/gpu/torch_baselines.py --device cpu --capacity 1000 --batch 8 --seconds 0"
     python = shlex.quote(sys.executable)

@@ -10,6 +10,7 @@
 #include <streambuf>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,20 @@ per::LoaderOptions loader_options(int64_t batch_size, int64_t slots) {
     options.slots = slots;
     return options;
 }
+
+// A batch that outlived its slot would show the next draw.
+template <class Held>
+constexpr bool stays_held = !std::is_constructible_v<per::Batch, Held> && !std::is_constructible_v<per::Batch, Held&> &&
+                            !std::is_assignable_v<per::Batch&, Held> && std::is_nothrow_move_constructible_v<Held> &&
+                            std::is_nothrow_move_assignable_v<Held> && !std::is_copy_constructible_v<Held>;
+static_assert(stays_held<per::Slot> && stays_held<per::ReadBatch>);
+
+// take(0) would be a stream.
+template <class Loader, class = void>
+constexpr bool takes_zero = false;
+template <class Loader>
+constexpr bool takes_zero<Loader, std::void_t<decltype(std::declval<Loader&>().take(0))>> = true;
+static_assert(!takes_zero<per::Loader>);
 
 // Waits until a batch is drawn, without holding one.
 void wait_for_a_batch(per::Loader& loader) {

@@ -601,7 +601,7 @@ TEST(Ragged, wrong_rows_are_refused) {
     EXPECT_ERROR(buffer.add(bad), InvalidArgument, "action.offsets is given: must be NULL");
     bad = steps;
     bad.fields["action"] = run.tokens;
-    EXPECT_ERROR(buffer.add(bad), InvalidArgument, "only fields with max_length take one");
+    EXPECT_ERROR(buffer.add(bad), InvalidArgument, "action is a range of rows: only fields with max_length take one");
     bad = steps;
     bad.reward = run.observation;
     EXPECT_ERROR(buffer.add(bad), InvalidArgument, "only fields with max_length take one");

@@ -65,6 +65,14 @@ TEST(Array, is_no_view_of_a_temporary) {
     static_assert(std::is_constructible_v<per::Array, per_array>);
     static_assert(!std::is_constructible_v<per::Array, std::vector<float>>);
     static_assert(!std::is_constructible_v<per::Array, std::vector<bool>&>);
+    static_assert(std::is_constructible_v<per::Array, per::Span<float>, per::Span<int64_t>>);
+}
+
+TEST(Array, has_offsets_of_any_span) {
+    std::vector<int32_t> values(5);
+    std::vector<int64_t> offsets = {0, 2, 5};
+    const per::Array array{per::Span(values), per::Span(offsets)};
+    EXPECT_EQ(array.get(1).offsets, offsets.data());
 }
 
 TEST(Array, of_another_size_says_so) {

@@ -89,7 +89,8 @@ class WeightedRewards(torch.Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copies and pickles are plain tensors: their losses are those of another learner."""
-        return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)
+        plain: Any = self.as_subclass(torch.Tensor)
+        return plain.__reduce_ex__(protocol)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
         return self.detach().as_subclass(torch.Tensor).clone()
