@@ -100,14 +100,26 @@ numbers(::Type{T}, name, other) where {T} = invalid("$name is a $(typeof(other))
 
 # Like numbers(), but refuses floating-point numbers, such as rewards in the place of ids.
 function whole_numbers(::Type{T}, name, array) where {T}
-    array isa Union{AbstractArray{<:AbstractFloat},AbstractFloat} &&
+    refuse_flags(name, array)
+    array isa Union{AbstractArray{<:AbstractFloat},AbstractFloat} && !isempty(array) &&
         invalid("$name has elements of type $(eltype(array)); allowed: integers")
     return numbers(T, name, array)
 end
 
+# A mask is no list of ids or indices.
+refuse_flags(name, array) = nothing
+refuse_flags(name, array::Union{Bool,AbstractArray{Bool}}) =
+    invalid("$name has elements of type Bool; allowed: integers, such as findall(flags)")
+
+# Numbers in host memory with the C type.
+host_numbers(::Type{T}, name, array) where {T} = numbers(T, name, array)
+host_numbers(::Type{T}, name, array) where {T<:Integer} = whole_numbers(T, name, array)
+
 # Converts numbers that count from 1 to numbers that count from 0.
-zero_based(name, array, ::Type{T} = Int64) where {T} =
-    numbers(T, name, map(index -> index - 1, numbers(Int64, name, array)))
+function zero_based(name, array, ::Type{T} = Int64) where {T}
+    refuse_flags(name, array)
+    return numbers(T, name, map(index -> index - 1, numbers(Int64, name, array)))
+end
 
 function check_length(name, array, expected)
     length(array) == expected && return nothing

@@ -26,6 +26,7 @@ function hint_for(batch, name)
 end
 Base.keys(batch::Batch) = keys(arrays_of(batch))
 Base.haskey(batch::Batch, name::Symbol) = haskey(arrays_of(batch), name)
+Base.haskey(batch::Batch, name::AbstractString) = haskey(batch, Symbol(name))
 Base.pairs(batch::Batch) = pairs(arrays_of(batch))
 
 function Base.show(io::IO, batch::Batch)

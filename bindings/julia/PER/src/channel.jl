@@ -7,7 +7,8 @@ into the buffer, many at a time.
 
 - `env_ids`: the environments, counted from 1, whose steps are written; the writer counts them from 1 in this order. All
   environments by default
-- `slots`: capacity of the ring, in steps of all these environments; by default as many as fit in 4 MiB, at least 16
+- `slots`: slots of the ring, 2 and more; each holds a step of all these environments, or a cut, such as the one with
+  which a writer begins. By default as many as fit in 4 MiB, at least 16
 - `when_full`: a writer waits for room (`:waits`), or its steps are dropped and counted (`:drops`)
 - `moved_by`: that thread (`:thread`); or there is no thread, and steps enter the buffer only by `PER.move!` and `flush`
   (`:calls`)

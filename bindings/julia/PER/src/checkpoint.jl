@@ -252,7 +252,9 @@ function load(::Type{ReplayBuffer}, io::IO; storage = nothing, storage_prealloca
 end
 
 function load(action::Function, filled; device = :cpu, arrays = nothing, current_stream = nothing,
-              max_heap_bytes = nothing)
+              max_heap_bytes = nothing, others...)
+    isempty(others) || invalid("there is no option $(first(keys(others))); there are device, arrays, current_stream, " *
+                               "max_heap_bytes, and for a path storage, storage_preallocated, timeout")
     set_options!(filled, pairs((; device, max_heap_bytes)))
     replay = Ref(Ptr{per_replay}(C_NULL))
     check(action(replay))

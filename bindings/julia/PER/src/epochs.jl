@@ -104,6 +104,9 @@ true
 """
 function advantages!(buffer::ReplayBuffer; value = :value, advantage = :advantage, returns = nothing, lambda = 0.95,
                      bootstrap = nothing)
+    for (argument, name) in (("value", value), ("advantage", advantage))
+        name === nothing && invalid("$argument is nothing; allowed: the name of a field")
+    end
     fields = field_number.(Ref(buffer), ("value", "advantage", "returns"), (value, advantage, returns))
     factor = converted(Float64, "lambda", lambda)
     batch = bootstraps(buffer)

@@ -94,7 +94,9 @@ function check_max_length(axes, max_length)
 end
 
 # The type of a Julia number may have no cast to the field's: integers are signed. The library casts to floats.
-default_for(type, default) = type <: AbstractFloat ? default : in_type(type, default)
+default_for(type, default) = own(type <: AbstractFloat ? default : in_type(type, default))
+own(default::AbstractArray) = copy(default)  # the caller's array may change
+own(default) = default
 in_type(type, number::Number) = converted(type, "default", number)
 in_type(type, other) = numbers(type, "default", other)
 
@@ -163,8 +165,12 @@ function default_of(field, type, axes)
     return isempty(axes) ? unsafe_load(elements) : copy(unsafe_wrap(Array, elements, axes))
 end
 
-Base.:(==)(one::Field, other::Field) = all(name -> getfield(one, name) == getfield(other, name), fieldnames(Field))
-Base.hash(field::Field, seed::UInt) = hash(map(name -> getfield(field, name), fieldnames(Field)), seed)
+Base.:(==)(one::Field, other::Field) = isequal(members(one), members(other))
+Base.hash(field::Field, seed::UInt) = hash(members(field), seed)
+members(field::Field) = map(name -> with_hash(getfield(field, name)), fieldnames(Field))
+with_hash(member) = member
+with_hash(number::BFloat16) = reinterpret(UInt16, number)
+with_hash(numbers::AbstractArray{BFloat16}) = reinterpret(UInt16, numbers)
 
 # A field as the library resolved it.
 struct FieldLayout

@@ -73,6 +73,8 @@ end
 function answer!(call, count, achieved, goals, rewards_out, terminated_out)
     copied(memory) = copy(unsafe_wrap(Array, Ptr{call.element_type}(memory), (call.axes..., count)))
     given = call.reward(copied(achieved), copied(goals))
+    given isa Tuple && length(given) != 2 &&
+        invalid("reward gave a tuple of $(length(given)); allowed: rewards, or (rewards, flags)")
     rewards, terminated = given isa Tuple ? given : (given, nothing)
     write_answer!("rewards", Float32, rewards, rewards_out, count)
     terminated === nothing || write_answer!("flags", Bool, terminated, Ptr{Bool}(terminated_out), count)

@@ -259,5 +259,11 @@ end
 function held_array(loader, ::Type{T}, pointer, size) where {T}
     array, handle = view_of(loader.memory, T, pointer, size), loader.handle
     hold(handle)
-    return finalizer(_ -> release(handle), array)
+    finalizer(_ -> release(handle), memory_of(array))
+    return array
+end
+# What all arrays that share memory with an array keep: since Julia 1.11 reshape() makes another Array of its Memory.
+memory_of(array) = array
+@static if VERSION >= v"1.11"
+    memory_of(array::Array) = array.ref.mem
 end

@@ -117,10 +117,9 @@ Base.unsafe_convert(::Type{Ptr{T}}, elements::Elements{T}) where {T} = pointer(e
 
 # Numbers as an argument of ccall, with the C type. Arrays in host memory are copied to a device by copyto!(), which
 # only uses the current stream.
-numbers(::HostMemory, ::Type{T}, name, array, stream) where {T} = numbers(T, name, array)
-numbers(::HostMemory, ::Type{T}, name, array, stream) where {T<:Integer} = whole_numbers(T, name, array)
+numbers(::HostMemory, ::Type{T}, name, array, stream) where {T} = host_numbers(T, name, array)
 function numbers(memory::DeviceMemory, ::Type{T}, name, array, stream) where {T}
-    lies_on_device(memory, array) || return to_device(memory, name, numbers(T, name, array), array, stream)
+    lies_on_device(memory, array) || return to_device(memory, name, host_numbers(T, name, array), array, stream)
     eltype(array) === T || invalid("$name has elements of type $(eltype(array)); allowed on the device: $T")
     return Elements(T, array)
 end

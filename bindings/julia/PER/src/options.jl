@@ -156,6 +156,7 @@ check_path(path, name = "path") = '\0' in path && invalid("$name is $(repr(path)
 # Runs action() while the options name the storage directory, if any.
 function with_storage(action, options, storage)
     storage === nothing && return action()
+    storage isa AbstractString || invalid("storage is $(repr(storage)); allowed: the path of a directory, or nothing")
     path = String(storage)
     check_path(path, "storage")
     GC.@preserve path begin

@@ -48,8 +48,10 @@ row_of(values::AbstractArray{T,N}, range) where {T,N} = view(values, ntuple(_ ->
 
 Base.size(ragged::Ragged) = ragged.size
 Base.IndexStyle(::Type{<:Ragged}) = IndexLinear()
-Base.@propagate_inbounds Base.getindex(ragged::Ragged, i::Int) =
-    row_of(ragged.values, ragged.offsets[i]+1:ragged.offsets[i+1])
+Base.@propagate_inbounds function Base.getindex(ragged::Ragged, i::Int)
+    @boundscheck checkbounds(ragged, i)
+    return row_of(ragged.values, ragged.offsets[i]+1:ragged.offsets[i+1])
+end
 Base.copy(ragged::Ragged) = Ragged(copy(ragged.values), copy(ragged.offsets), ragged.size)
 
 function Base.showarg(io::IO, ragged::Ragged, is_top_level)

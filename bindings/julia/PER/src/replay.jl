@@ -153,7 +153,13 @@ end
 
 named(fields::NamedTuple) = pairs(fields)
 named(field::Pair) = (field,)
-named(fields) = fields
+function named(fields::Union{AbstractDict,AbstractVector,Tuple,Base.Iterators.Pairs})
+    all(field -> field isa Union{Pair,Tuple{Any,Any}}, fields) || refuse_fields(fields)
+    return fields
+end
+named(other) = refuse_fields(other)
+refuse_fields(given) =
+    invalid("fields is a $(typeof(given)); allowed: a named tuple of Fields, or pairs name => Field(...)")
 
 """
     capacity_for(transitions; episode_length = 0, fields, options...)

@@ -51,7 +51,8 @@ function given_errors(target, ids, td_errors, stream)
     errors = numbers(target.memory, Float32, "td_errors", td_errors, stream)
     n_steps = target.sequence_steps > 0 ? size(errors, 1) : 0
     axis = n_steps > 0 ? 3 : 2
-    n_critics = ndims(errors) == axis ? size(errors, axis) : 1
+    are_like_ids = n_steps == 0 && ndims(ids) > 1 && size(errors) == size(ids)
+    n_critics = ndims(errors) == axis && !are_like_ids ? size(errors, axis) : 1
     check_length("td_errors", errors, max(n_steps, 1) * length(rows) * n_critics)
     return rows, errors, n_critics, n_steps
 end

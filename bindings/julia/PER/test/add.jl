@@ -42,6 +42,10 @@ end
         @test is_invalid(error, words) && is_invalid(error, "counting from 0")
     end
     @test is_invalid(thrown(() -> cut!(buffer, [4])), "env_ids[0] is 3")
+    # Flags of all environments are no list of them.
+    @test is_invalid(thrown(() -> cut!(buffer, trues(3))), "env_ids has elements of type Bool; allowed: integers")
+    @test stats(buffer).cuts == 0
+    @test is_invalid(thrown(() -> update!(SumTree(4), [true], [2])), "indices has elements of type Bool")
 end
 
 @testset "messages say how C counts and orders axes where they do so, and only there" begin

@@ -75,6 +75,8 @@ end
     @test is_invalid(thrown(() -> sample!(buffer, 20; hindsight = short)), "what reward gave as rewards has 1 entries")
     words = Hindsight(:observation, :goal, (achieved, goal) -> "none")
     @test is_invalid(thrown(() -> sample!(buffer, 20; hindsight = words)), "what reward gave as rewards is a String")
+    three = Hindsight(:observation, :goal, (achieved, goal) -> (ones(20), trues(20), 3))
+    @test is_invalid(thrown(() -> sample!(buffer, 20; hindsight = three)), "reward gave a tuple of 3; allowed: rewards")
     @test stats(buffer) == stats(twin)
     @test sample!(buffer, 20).ids == sample!(twin, 20).ids
 end

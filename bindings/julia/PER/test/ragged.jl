@@ -448,7 +448,7 @@ end
     @test ragged[1] == reshape([1, 5], 2, 1) && ragged[2] == zeros(2, 0) && ragged[3] == [2 3 4; 6 7 8]
     @test [size(row, 2) for row in ragged] == lengths(ragged) == [1, 0, 3]
     @test ragged == Ragged([9 1 2 3 4; 9 5 6 7 8], [1, 2, 2, 5]) != Ragged([1 2 3 4; 5 6 7 8], [0, 1, 2, 4])
-    @test_throws BoundsError ragged[4]
+    @test_throws BoundsError(ragged, (4,)) ragged[4]
     @test_throws BoundsError ragged[0]
     ragged[3][1, 1] = 20
     @test ragged.values[1, 2] == 20

@@ -122,6 +122,27 @@ end
     end
 end
 
+@testset "what is no field or directory is named" begin
+    for (given, words) in ((Field(Float32), "fields is a Field"), (nothing, "fields is a Nothing"),
+                           ([Field(Float32)], "allowed: a named tuple of Fields, or pairs"))
+        @test occursin(words, invalid_message(() -> ReplayBuffer(100, given)))
+    end
+    @test occursin("storage is 3; allowed: the path", invalid_message(() -> ReplayBuffer(9, FLAG_FIELDS; storage = 3)))
+    for source in ("nowhere", IOBuffer())
+        @test occursin("there is no option bogus; there are device",
+                       invalid_message(() -> load(ReplayBuffer, source; bogus = 3)))
+    end
+end
+
+@testset "fields are equal if what they declare is" begin
+    default = Float32[1, NaN]
+    field = Field(Float32, 2; default = default)
+    default[1] = 9
+    @test field == Field(Float32, 2; default = [1, NaN]) && field != Field(Float32, 2; default = [9, NaN])
+    half = Field(PER.BFloat16; default = PER.BFloat16(1.5f0))
+    @test half == Field(PER.BFloat16; default = PER.BFloat16(1.5f0)) && haskey(Dict(half => 1), half)
+end
+
 @testset "a field that cannot be fails where it is made" begin
     for (action, words) in (
         (() -> Field(Float32, -1), "shape is (-1,): allowed are axes of 1 and above (axes in C's order"),

@@ -64,6 +64,7 @@ end
         (() -> update_priorities!(buffer, [0, 1], [5 5 5]), "td_errors has 3 entries; allowed: 6"),
         (() -> update_priorities!(buffer, [0.5], [5]), "ids has elements of type Float64; allowed: integers"),
         (() -> update_priorities!(buffer, Float32[0], [0]), "ids has elements of type Float32; allowed: integers"),
+        (() -> set_priorities!(buffer, [true, false], [5, 6]), "ids has elements of type Bool; allowed: integers"),
         (() -> set_priorities!(buffer, [0, 1], [5, -1]), "priorities[1] is -1"),
         (() -> set_priorities!(buffer, [0, 1], [5, 5, 5]), "priorities has 3 entries; allowed: 2"),
         (() -> priorities(buffer, [77]), "ids[0] is 77"),
@@ -78,9 +79,16 @@ end
     @test get(buffer, ids).advantage == zeros(2, 4)
 end
 
+@testset "TD errors may have the shape of the ids" begin
+    buffer, ids = buffer_of_four(epsilon = 0)
+    update_priorities!(buffer, reshape(ids, 2, 2), [5 6; 7 8])
+    @test priorities(buffer, ids) == [5, 7, 6, 8]
+end
+
 @testset "empty updates change nothing" begin
     buffer, ids = buffer_of_four()
     update_priorities!(buffer, [], [])
+    update_priorities!(buffer, Float64[], Float64[])
     set_priorities!(buffer, Int[], Float32[])
     set!(buffer, Int[]; advantage = zeros(2, 0))
     @test priorities(buffer, ids) == ones(4) && isempty(priorities(buffer, Int[]))
