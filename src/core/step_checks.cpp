@@ -62,7 +62,7 @@ void check_fields_set(int64_t count, const per_array* given, const Fields& field
         const Field& field = fields[i];
         if (given[i].data == nullptr) continue;
         if (field.is_observation()) refuse_to_set(field, fields);
-        checked_field(field.name, given[i], field, {1, count, {}, 1, "the number of ids is"});
+        checked_field(field.name, given[i], field, {1, count, {}, 1, "the number of ids is", false});
     }
 }
 

@@ -106,6 +106,7 @@ std::string reason_of_shape(const Entries& entries, std::span<const int64_t> giv
     const int64_t second = given.size() < 2 ? 1 : given[1];
     if (fits(entries, length, 1, given) || fits(entries, length, first, given) || fits(entries, length, second, given))
         return std::string(", as ") + entries.n_envs_from + " " + std::to_string(n_envs);
+    if (!entries.are_steps) return "";
     if (length == 1 && fits(entries, first, n_envs, given)) return ", as one step is added";
     if (length != 1 && (fits(entries, 1, n_envs, given) || fits(entries, first, n_envs, given)))
         return ", as " + std::to_string(length) + " steps are added";

@@ -22,6 +22,7 @@ struct Entries {
     std::span<const int64_t> shape;     // of one frame; empty for reward and flags
     int32_t stack = 1;                  // an entry may also have the shape [stack, shape]
     const char* n_envs_from = nullptr;  // words before n_envs in errors about it, such as "n_envs is"; NULL: not named
+    bool are_steps = true;              // false: rows by id, which errors do not count as steps
 };
 
 // A shape as Python writes it: (), (3,), (3, 4).

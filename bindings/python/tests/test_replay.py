@@ -390,6 +390,8 @@ def test_set_writes_fields_back():
     buffer = filled()
     buffer.set([3, 5, 3], action=[30, 50, 31])
     np.testing.assert_array_equal(buffer.get([3, 4, 5]).action, [31, 4, 50])
+    with pytest.raises(per.InvalidArgument, match=r"^action has shape \(2, 2\): expected is \(2,\)$"):
+        buffer.set([3, 5], action=[[1, 2], [3, 4]])  # no step is added
 
 
 def test_options_are_read_and_set_in_a_running_buffer():
