@@ -207,12 +207,20 @@ def main(arguments: list[str] | None = None) -> int:
             return PROGRAMS[options.command](options.rest)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader closed the pipe, as `| head` does. Python's flush at exit would fail again: it goes to /dev/null.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except per.Error as error:
+        discard_output()  # the reader closed the pipe, as `| head` does
+    except (per.Error, OSError) as error:
         print(f"python -m per {options.command}: {error}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            discard_output()
         return 1
     return 0
+
+
+def discard_output() -> None:
+    """Sends to /dev/null what could not be written: Python's flush at exit would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

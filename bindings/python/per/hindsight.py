@@ -176,11 +176,18 @@ def _takes_goals(reward: Callable[..., object]) -> None:
 
 
 def _write(source: object, what: str, memory: Any, dtype: type[np.generic]) -> None:
-    array = _arrays.as_float(source, f"what hindsight.reward gave as {what}")
+    name = f"what hindsight.reward gave as {what}"
+    array = _arrays.as_float(source, name)
     out = np.frombuffer(memory, dtype)
     if array.shape != out.shape:
         raise InvalidArgument(f"hindsight.reward gave {what} of shape {list(array.shape)}; allowed: [{out.size}]")
     if dtype is np.bool_:
         for i in np.flatnonzero((array != 0) & (array != 1)):
             raise InvalidArgument(f"hindsight.reward gave {what}[{i}] = {array[i]}; allowed: booleans, 0 and 1")
+    elif np.isinf(array).any():  # as given, or beyond float32
+        given = _arrays.as_float(source, name, np.float64)
+        for i in np.flatnonzero(np.isinf(array) & np.isfinite(given)):
+            largest = f"{np.finfo(np.float32).max:.8g}"
+            allowed = f"-{largest} .. {largest} (float32)"
+            raise InvalidArgument(f"hindsight.reward gave {what}[{i}] = {given[i]:g}; allowed: {allowed}")
     np.copyto(out, array, casting="unsafe")

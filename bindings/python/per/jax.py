@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec
+from typing import Any, NoReturn, ParamSpec
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from per import _kinds, _xla
-from per._errors import InvalidArgument
+from per import _arrays, _kinds, _options, _xla
+from per._errors import InvalidArgument, kind_of
 from per._traced import ExperiencePair, Sample, State
 from per.field import Field
 from per.replay import ReplayBuffer
@@ -46,6 +46,17 @@ __all__ = [
 
 _Arguments = ParamSpec("_Arguments")
 
+# Options of per.ReplayBuffer that these buffers do not take, with what determines them here.
+_NOT_TAKEN = {
+    "arrays": "the program determines the arrays",
+    "n_envs": "add_batch_size determines the environments",
+    "seed": "the keys of sample() determine the draws",
+    "sequence_eta": "set_priorities() determines the priorities of trajectories",
+    "sequence_length": "sample_sequence_length determines trajectories",
+    "sequence_stride": "period determines trajectories",
+    "store_next_observation": "the step after another one determines its next observation",
+}
+
 
 class Buffer:
     """The functions of a buffer, for use inside jitted programs, as in Flashbax.
@@ -56,9 +67,8 @@ class Buffer:
     def __init__(
         self, lanes: int, rows: int, min_rows: int, batch_size: int, left_out: tuple[int, ...], options: dict[str, Any]
     ) -> None:
-        if "seed" in options:
-            raise InvalidArgument("seed is given; the keys of sample() determine the draws")
-        self._lanes, self._rows, self._min_rows, self._batch_size = lanes, rows, min_rows, batch_size
+        self._lanes, self._rows, self._min_rows = lanes, rows, max(min_rows, _rows_of_draw(options))
+        self._batch_size = _options.at_least("sample_batch_size", batch_size, 1)
         self._left_out = left_out  # axes of [lanes, K] that added steps do not have
         self._options = options
         self._opened: Any = None  # closes the library's buffer when collected
@@ -75,8 +85,8 @@ class Buffer:
             A pytree of arrays in the form of one step of one environment. Only shapes and dtypes count.
         """
         paths, tree = jax.tree.flatten_with_path(step)
-        leaves = [(path, jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))) for path, leaf in paths]
-        if self._steps != (tree, leaves):
+        leaves = [(path, _form(leaf, f"step{jax.tree_util.keystr(path)}")) for path, leaf in paths]
+        if self._number == 0 or self._steps != (tree, leaves):
             self._open(self._new([leaf for _, leaf in leaves]))
             self._steps = tree, leaves
         blank = jnp.zeros(_xla.TICKET.shape, _xla.TICKET.dtype)
@@ -84,8 +94,8 @@ class Buffer:
 
     def _new(self, leaves: list[Any]) -> ReplayBuffer:
         fields = {f"field{i}": Field(leaf.shape, leaf.dtype, role="observation") for i, leaf in enumerate(leaves)}
-        # The library needs one row more than a sequence has steps, for a final observation.
-        rows = max(self._rows, 2 + self._options.get("sequence_length", 1))
+        # The library needs one row more than a draw, for a final observation, and those of stacks.
+        rows = max(self._rows, _rows_of_draw(self._options) + self._options.get("frame_stack", 1))
         return ReplayBuffer(self._lanes * rows, fields, n_envs=self._lanes, arrays="jax", **self._options)
 
     def _open(self, replay: ReplayBuffer, ticket: Any = None) -> None:
@@ -133,8 +143,11 @@ class Buffer:
         Unsupported
             The buffer is unchanged.
         """
+        if not isinstance(state_dict, Mapping):
+            raise InvalidArgument(f"state_dict is {kind_of(state_dict)}; allowed: what state_dict() returned")
         if set(state_dict) != {"ticket", "checkpoint"}:
-            raise InvalidArgument(f"state_dict has {sorted(state_dict)}; allowed: ['checkpoint', 'ticket']")
+            keys = sorted(map(str, state_dict))
+            raise InvalidArgument(f"state_dict has {keys}; allowed: ['checkpoint', 'ticket']")
         if self._number == 0:
             raise InvalidArgument("init() was not called: call it first, with an example of a step")
         ticket = self._read_ticket(state_dict["ticket"])
@@ -173,6 +186,7 @@ class Buffer:
             A pytree like that given to init(), of arrays [add_batch_size, K, ...]: without the first axis if
             add_batch_size is None, and without the second unless add_sequences.
         """
+        self._check(state)
         tree, leaves = self._steps
         arrays, given = jax.tree.flatten(batch)
         if given != tree:
@@ -187,14 +201,16 @@ class Buffer:
 
     def _read(self, leaf: Any, path: Any, step: Any) -> Any:
         """An array of steps in the library's shape: [K, lanes, ...]."""
-        array = jnp.asarray(leaf)
-        rows = jnp.expand_dims(array, self._left_out)
-        if rows.dtype != step.dtype or rows.shape[:1] != (self._lanes,) or rows.shape[2:] != step.shape:
-            axes = [axis for i, axis in enumerate((self._lanes, "K")) if i not in self._left_out]
-            allowed = ", ".join(map(str, [*axes, *step.shape]))
-            name = f"batch{jax.tree_util.keystr(path)}"
+        name = f"batch{jax.tree_util.keystr(path)}"
+        if step.dtype.kind in "iu" and not isinstance(leaf, jax.Array):
+            _arrays.as_whole(leaf, name, step.dtype.type)  # JAX would wrap 64-bit numbers
+        array = _as_jax(leaf, name)
+        axes = [axis for i, axis in enumerate((self._lanes, "K")) if i not in self._left_out] + [*step.shape]
+        fits = len(axes) == array.ndim and all(axis in ("K", n) for axis, n in zip(axes, array.shape, strict=True))
+        if array.dtype != step.dtype or not fits:
+            allowed = ", ".join(map(str, axes))
             raise InvalidArgument(f"{name} is {array.dtype}{list(array.shape)}; allowed: {step.dtype}[{allowed}]")
-        return rows.swapaxes(0, 1)
+        return jnp.expand_dims(array, self._left_out).swapaxes(0, 1)
 
     def sample(self, state: State, key: Any) -> Sample:
         """Draws a batch. On the CPU it is an error if nothing can be drawn yet; see can_sample().
@@ -207,6 +223,8 @@ class Buffer:
             A key of jax.random.key() or PRNGKey(). The same state and key give the same batch. The batch of
             jax.random.key(seed) is the first one that a per.ReplayBuffer with that seed draws.
         """
+        if not hasattr(key, "dtype"):
+            raise InvalidArgument(f"key is {kind_of(key)}; allowed: one key of jax.random")
         ticket, *arrays = self._call("sample", state, self._results, _xla.numbers_of(key))
         # XLA may delay operations whose result nothing needs. The draw's ticket keeps the state in use until the draw.
         if state._is_of_this_trace():
@@ -223,6 +241,7 @@ class Buffer:
         state : State
             The state returned by the previous call.
         """
+        _check_kind(state)
         return state.is_full | (state.current_index >= self._min_rows)
 
     def set_priorities(self, state: State, indices: Any, priorities: Any) -> State:
@@ -264,12 +283,16 @@ class Buffer:
         return _xla.call(name, self._number, state._ticket, results, operands)
 
     def _check(self, state: State) -> None:
+        _check_kind(state)
         if state._number != self._number:
             raise InvalidArgument(
                 "this state is of another buffer, or from before load_state_dict() or an init() of other steps"
             )
         if state._is_used_up:
             raise InvalidArgument("this state is used up: use the one that add() or set_priorities() returned")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("per.jax.Buffer cannot be pickled: it is a handle of this process. Pickle its state_dict().")
 
 
 def make_prioritised_flat_buffer(
@@ -303,13 +326,16 @@ def make_prioritised_flat_buffer(
     **options : Unpack[HostOptions]
         Other options of per.ReplayBuffer: beta, normalize_weights, max_priority, uniform_fraction ...
     """
-    lanes = 1 if add_batch_size is None else add_batch_size
-    if max_length // lanes < 2:
-        raise InvalidArgument(f"max_length is {max_length}; allowed: 2 for each environment, {2 * lanes}, or more")
+    lanes = 1 if add_batch_size is None else _options.at_least("add_batch_size", add_batch_size, 1)
+    given = _given(priority_exponent, device, options)
+    needed = _rows_of_draw(given)
+    rows = _options.whole("max_length", max_length) // lanes
+    if rows < needed:
+        allowed = f"{needed} for each environment, {needed * lanes}, or more"
+        raise InvalidArgument(f"max_length is {max_length}; allowed: {allowed}")
     left_out = (0,) * (add_batch_size is None) + (1,) * (not add_sequences)
-    given = {"alpha": priority_exponent, "device": _device(device), **options}
-    min_rows = max(min_length // lanes + 1, 2)  # a pair has two
-    return Buffer(lanes, max_length // lanes, min_rows, sample_batch_size, left_out, given)
+    min_rows = _options.whole("min_length", min_length) // lanes + 1
+    return Buffer(lanes, rows, min_rows, sample_batch_size, left_out, given)
 
 
 def make_prioritised_trajectory_buffer(
@@ -333,7 +359,8 @@ def make_prioritised_trajectory_buffer(
     sample_batch_size : int
         Trajectories in a batch.
     sample_sequence_length : int
-        L, from 2 to the number of steps that the buffer holds of each environment.
+        L, from 2 to the number of steps that the buffer holds of each environment, less those that n_step and
+        burn_in add to a trajectory.
     period : int
         Distance between the starts of trajectories.
     min_length_time_axis : int
@@ -347,17 +374,21 @@ def make_prioritised_trajectory_buffer(
     **options : Unpack[HostOptions]
         As in make_prioritised_flat_buffer().
     """
-    rows = max_length_time_axis if max_size is None else max_size // add_batch_size
-    if rows is None or None not in (max_size, max_length_time_axis):
+    lanes = _options.at_least("add_batch_size", add_batch_size, 1)
+    if (max_size is None) == (max_length_time_axis is None):
         raise InvalidArgument("give one of max_size and max_length_time_axis")
-    if not 2 <= sample_sequence_length <= rows:
-        allowed = f"2 or more, up to the {rows} steps that it holds of an environment"
-        raise InvalidArgument(f"sample_sequence_length is {sample_sequence_length}; allowed: {allowed}")
+    if max_size is None:
+        rows = _options.whole("max_length_time_axis", max_length_time_axis)
+    else:
+        rows = _options.whole("max_size", max_size) // lanes
+    given = _given(priority_exponent, device, options)
+    most = rows - (_rows_of_draw(given) - 2)  # beside n_step and burn_in
+    what = f", as the buffer holds {rows} steps of an environment"
     # A trajectory of L steps is a sequence of L - 1 transitions and the observation after the last one.
-    sequences = {"sequence_length": sample_sequence_length - 1, "sequence_stride": period}
-    given = {"alpha": priority_exponent, "device": _device(device), **sequences, **options}
-    min_rows = max(min_length_time_axis, sample_sequence_length)
-    return Buffer(add_batch_size, rows, min_rows, sample_batch_size, (), given)
+    length = _options.at_least("sample_sequence_length", sample_sequence_length, 2, most, what) - 1
+    given |= {"sequence_length": length, "sequence_stride": _options.whole("period", period)}
+    min_rows = _options.whole("min_length_time_axis", min_length_time_axis)
+    return Buffer(lanes, rows, min_rows, sample_batch_size, (), given)
 
 
 def _called_like(
@@ -379,5 +410,37 @@ def make_trajectory_buffer(*arguments: Any, **options: Any) -> Buffer:
     return make_prioritised_trajectory_buffer(*arguments, **options, prioritization="uniform")
 
 
-def _device(device: str | None) -> str:
-    return (device or jax.default_backend()).replace("gpu", "cuda")
+def _given(priority_exponent: FloatLike, device: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the library's buffer that do not depend on the kind of buffer."""
+    for name in options:
+        if name in _NOT_TAKEN:
+            raise InvalidArgument(f"{name} is given; {_NOT_TAKEN[name]}")
+    place = (device or jax.default_backend()).replace("gpu", "cuda")
+    return {"alpha": priority_exponent, "device": place, **options}
+
+
+def _rows_of_draw(options: Mapping[str, Any]) -> int:
+    """The steps of an environment that the first draw needs: those drawn, and the one after the last window."""
+    parts = {"burn_in": 0, "sequence_length": 1, "n_step": 1}
+    return sum(_options.whole(name, options.get(name, default)) for name, default in parts.items())
+
+
+def _form(leaf: Any, name: str) -> Any:
+    """The shape and dtype of a leaf of a step."""
+    try:
+        form = jax.eval_shape(lambda leaf: leaf, leaf)
+    except TypeError as error:
+        raise InvalidArgument(f"{name} is {kind_of(leaf)}; allowed: arrays and numbers") from error
+    return jax.ShapeDtypeStruct(form.shape, form.dtype)
+
+
+def _as_jax(leaf: Any, name: str) -> jax.Array:
+    try:
+        return jnp.asarray(leaf)
+    except (TypeError, OverflowError) as error:
+        raise InvalidArgument(f"{name} is {kind_of(leaf)} that JAX cannot read: {_arrays.first_line(error)}") from error
+
+
+def _check_kind(state: object) -> None:
+    if not isinstance(state, State):
+        raise InvalidArgument(f"state is {kind_of(state)}; allowed: the state that the previous call returned")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from per import _arrays
+from per import _arrays, _options
 from per._errors import InvalidArgument, Unsupported
 from per.replay import ReplayBuffer
 
@@ -58,7 +58,8 @@ class History:
 
     def __init__(self, buffer: ReplayBuffer, *, batches: int = 100) -> None:
         self._buffer = buffer
-        self._weights: collections.deque[npt.NDArray[np.float32]] = collections.deque(maxlen=batches)
+        kept = _options.at_least("batches", batches, 0)
+        self._weights: collections.deque[npt.NDArray[np.float32]] = collections.deque(maxlen=kept)
         self._rows: list[tuple[float, float, float, float]] = []
 
     def record(self, batch: Mapping[str, Any]) -> None:
@@ -136,7 +137,7 @@ def priorities(source: ReplayBuffer | npt.ArrayLike, axes: Axes | None = None, *
     """
     if isinstance(source, ReplayBuffer):
         source = source.priorities(source.live_ids())
-    values = _arrays.as_float(source, "source", np.float64)
+    values = _numbers(source)
     positive = values[values > 0]
     axes = _axes(axes)
     if positive.size:
@@ -150,12 +151,12 @@ def priorities(source: ReplayBuffer | npt.ArrayLike, axes: Axes | None = None, *
 
 
 def weights(source: History | npt.ArrayLike, axes: Axes | None = None, **style: Any) -> Axes:
-    """A histogram of importance-sampling weights: those of a history's last batches, or an array."""
+    """A histogram of importance-sampling weights: those of a history's last batches, or an array, >= 0."""
     title = "importance-sampling weights"
     if isinstance(source, History):
         title = f"weights of the last {len(source._weights)} batches"
         source = source.weights
-    values = np.asarray(source, np.float64)
+    values = _numbers(source)
     axes = _axes(axes)
     end = max(1.0, float(values.max(initial=1.0)))  # above 1 if not normalised
     axes.hist(values, **{"bins": np.linspace(0, end, 51), "color": COLOR, **style})
@@ -180,6 +181,14 @@ def effective_size(history: History, axes: Axes | None = None) -> Axes:
     axes.plot(history.samples, history.effective_sizes, color=COLOR)
     axes.set(title="effective size of a batch", xlabel="batches drawn", ylabel="share of its size", ylim=(0, 1.05))
     return axes
+
+
+def _numbers(source: object) -> npt.NDArray[np.float64]:
+    """The numbers of an array, without its axes."""
+    values = _arrays.as_float(source, "source", np.float64).ravel()
+    for value in values[~(np.isfinite(values) & (values >= 0))]:
+        raise InvalidArgument(f"source has {value}; allowed: finite numbers, >= 0")
+    return values
 
 
 def _axes(axes: Axes | None) -> Axes:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from per import _arrays, _options
-from per._errors import InvalidArgument, Unsupported, kind_of
+from per._errors import InvalidArgument, OutOfMemory, Unsupported, kind_of
 from per.typing import Array, ArrayLike, IntArrayLike, IntLike
 
 
@@ -67,11 +67,12 @@ class Ragged(Generic[Array]):
             raise InvalidArgument(f"offsets has shape {list(given)}; allowed: [n + 1], for n rows")
         self.values, self.offsets = rows, ends
         n = int(ends.shape[0]) - 1
-        self.shape = (n,) if shape is None else shape
+        self.shape = (n,) if shape is None else _axes(shape)
         if math.prod(self.shape) != n:
             raise InvalidArgument(f"offsets has {n + 1} entries; allowed: 1 more than rows, {math.prod(self.shape)}")
-        if isinstance(ends, np.ndarray):
-            _check(ends, int(rows.shape[0]))
+        host = _readable(ends)
+        if host is not None:
+            _check(host, int(rows.shape[0]))
 
     @property
     def lengths(self) -> Array:
@@ -120,28 +121,27 @@ class Ragged(Generic[Array]):
         ------
         InvalidArgument
             A row is longer than `length`, or the elements of the rows cannot have this value.
+        OutOfMemory
+            The array is too large.
         """
         values: Any = self.values
         torch = sys.modules["torch"] if _is_torch(values) else None
         offsets: Any = np.asarray(self.offsets if torch is None else _to_host(self.offsets))
+        _check(offsets, int(values.shape[0]))
         lengths = np.diff(offsets)
         longest = int(lengths.max(initial=0))
         _check_filler(value, values)
         length = longest if length is None else _options.whole("length", length)
         if length < longest:
             raise InvalidArgument(f"length is {length}; allowed: {longest} and more, the length of the longest row")
+        padded = _full((lengths.size * length, *values.shape[1:]), value, values)
         places: Any = np.repeat(np.arange(lengths.size) * length - offsets[:-1], lengths) + np.arange(offsets[-1])
-        rows = (lengths.size * length, *values.shape[1:])
-        padded: Any
         if torch is not None:
-            padded = torch.full(rows, value, dtype=values.dtype, device=values.device)
-            padded[torch.from_numpy(places).to(values.device)] = values
+            _as_signed(padded)[torch.from_numpy(places).to(values.device)] = _as_signed(values)
         elif isinstance(values, np.ndarray):
-            padded = np.full(rows, value, values.dtype)
             padded[places] = values
         else:
-            numpy_of_jax: Any = importlib.import_module("jax.numpy")
-            padded = numpy_of_jax.full(rows, value, values.dtype).at[places].set(values)
+            padded = padded.at[places].set(values)
         filled: Array = padded.reshape((*self.shape, length, *values.shape[1:]))
         return filled
 
@@ -166,28 +166,78 @@ class Ragged(Generic[Array]):
 
 def _check_filler(value: object, values: Any) -> None:
     """Raises InvalidArgument unless it is a number, and one that elements of these values can be."""
-    number = _options.real("value", value)
+    number, dtype = _options.real("value", value), str(values.dtype).removeprefix("torch.")
+    library = sys.modules["torch"] if _is_torch(values) else np
+    if dtype == "bool":
+        fits, allowed = number in (0, 1), "True and False"
+    elif "float" in dtype:
+        double: Any = np.float64(number) if library is np else library.tensor(number, dtype=library.float64)
+        with np.errstate(over="ignore"):
+            cast = double.astype(values.dtype) if library is np else double.to(values.dtype)
+        fits, allowed = math.isfinite(cast) or not math.isfinite(number), f"numbers of {dtype}"
+    else:
+        try:
+            whole = library.iinfo(values.dtype)
+        except (TypeError, ValueError):  # no numbers
+            return
+        fits = number.is_integer() and whole.min <= number <= whole.max
+        allowed = f"whole numbers from {whole.min} to {whole.max}"
+    if not fits:
+        raise InvalidArgument(f"value is {value}; allowed: {allowed}")
+
+
+def _full(shape: tuple[int, ...], value: float, values: Any) -> Any:
+    """An array of that shape in the library and with the dtype of `values`, full of one value. Raises OutOfMemory."""
     try:
-        whole = (sys.modules["torch"] if _is_torch(values) else np).iinfo(values.dtype)
-    except (TypeError, ValueError):  # no whole numbers
-        return
-    if not number.is_integer() or not whole.min <= number <= whole.max:
-        raise InvalidArgument(f"value is {value}; allowed: whole numbers from {whole.min} to {whole.max}")
+        if _is_torch(values):
+            return sys.modules["torch"].full(shape, value, dtype=values.dtype, device=values.device)
+        library: Any = np if isinstance(values, np.ndarray) else importlib.import_module("jax.numpy")
+        return library.full(shape, value, values.dtype)
+    except (MemoryError, RuntimeError, TypeError, ValueError) as error:  # the last two: of sizes beyond 64 bits
+        raise OutOfMemory(f"out of memory: rows of shape {list(shape)}: {_arrays.first_line(error)}") from error
+
+
+def _as_signed(tensor: Any) -> Any:
+    """The same memory as signed numbers, since torch cannot index unsigned ones."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return tensor.view(getattr(sys.modules["torch"], dtype[1:])) if dtype.startswith("uint") else tensor
+
+
+def _axes(shape: Any) -> tuple[int, ...]:
+    if not isinstance(shape, (tuple, list)):
+        raise InvalidArgument(f"shape is {shape!r}; allowed: a tuple of whole numbers")
+    return tuple(_options.at_least(f"shape[{i}]", axis, 0) for i, axis in enumerate(shape))
 
 
 def _offsets_like(values: Any, offsets: Any) -> Any:
     """Offsets as int64 in the array library of the values, or as they are if they are of that library."""
     if _is_torch(offsets) or not (isinstance(offsets, np.ndarray) or not hasattr(offsets, "shape")):
+        dtype = str(offsets.dtype).removeprefix("torch.")
+        if "int" not in dtype:
+            raise InvalidArgument(f"offsets has dtype {dtype}; allowed: whole numbers of up to 64 bits")
         return offsets
     array = _arrays.as_int64(offsets, "offsets")
     return sys.modules["torch"].from_numpy(array).to(values.device) if _is_torch(values) else array
 
 
-def _check(offsets: npt.NDArray[np.int64], n_values: int) -> None:
+def _readable(offsets: Any) -> npt.NDArray[Any] | None:
+    """The offsets if they can be read without waiting for a device: numpy's, and torch's in host memory."""
+    if isinstance(offsets, np.ndarray):
+        return offsets
+    if not _is_torch(offsets) or offsets.device.type != "cpu" or sys.modules["torch"].compiler.is_compiling():
+        return None
+    try:
+        array: npt.NDArray[Any] = offsets.detach().numpy()
+    except (RuntimeError, TypeError):  # a placeholder
+        return None
+    return array
+
+
+def _check(offsets: npt.NDArray[Any], n_values: int) -> None:
     """Raises InvalidArgument unless the rows are those of all values."""
     if offsets[0] != 0 or offsets[-1] != n_values:
         raise InvalidArgument(f"offsets begins with {offsets[0]} and ends with {offsets[-1]}; allowed: 0, {n_values}")
-    if (np.diff(offsets) < 0).any():
+    if (offsets[1:] < offsets[:-1]).any():
         raise InvalidArgument("offsets falls; allowed: ascending numbers")
 
 

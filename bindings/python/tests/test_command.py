@@ -110,6 +110,15 @@ def test_info_may_be_cut_short_by_its_reader(checkpoint):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("command", ["info", "verify"])
+def test_output_that_cannot_be_written_is_an_error_of_one_line(command, checkpoint):
+    with open("/dev/full", "w") as full:
+        arguments = [sys.executable, "-m", "per", command, str(checkpoint)]
+        done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"python -m per {command}: [Errno 28] No space left on device\n"
+
+
 def test_verify_of_a_whole_file_succeeds(checkpoint):
     done = run("verify", checkpoint)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{checkpoint}: whole\n", "")

@@ -74,6 +74,11 @@ def test_own_errors_of_this_library_are_raised_by_the_first_call(sequence_length
         (lambda n: 0.0, r"reward gave reward of shape \[\]; allowed: "),
         (lambda n: (np.zeros(n), np.zeros(2)), "reward gave terminated of shape"),
         (lambda n: (np.zeros(n), np.full(n, -1.5)), r"reward gave terminated\[0\] = -1.5; allowed: booleans, 0 and 1"),
+        (
+            lambda n: np.where(np.arange(n) == 2, 1e300, np.inf),
+            r"reward gave reward\[2\] = 1e\+300; allowed: -3.4028235e\+38 .. 3.4028235e\+38 \(float32\)",
+        ),
+        (lambda n: [-1e39] * n, r"reward gave reward\[0\] = -1e\+39; allowed: "),
         (lambda n: "none", "what hindsight.reward gave as reward"),
         (lambda n: None, "what hindsight.reward gave as reward"),
         (lambda n: (np.zeros(n),), r"reward gave a tuple of 1; allowed: rewards, or \(rewards, flags\)"),

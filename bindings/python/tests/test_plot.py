@@ -40,9 +40,6 @@ def test_priorities_are_those_of_the_live_transitions():
     assert axes.get_xscale() == "log" and "(1 of 10 are 0)" in axes.get_title()
     assert sum(heights(per.plot.priorities(np.ones(5)))) == 5
     assert sum(heights(per.plot.priorities(np.zeros(5)))) == 0
-    torch = pytest.importorskip("torch")
-    assert sum(heights(per.plot.priorities(torch.ones(5, dtype=torch.bfloat16)))) == 5
-    assert sum(heights(per.plot.priorities(torch.ones(5, requires_grad=True)))) == 5
 
 
 def test_weights_of_an_array_and_of_the_last_batches():
@@ -86,6 +83,23 @@ def test_effective_sizes_of_a_loader_are_those_of_its_batches():
             history.record(batch)
     assert len(set(shares)) == 4
     np.testing.assert_allclose(history.effective_sizes, shares, rtol=1e-6)
+
+
+@pytest.mark.parametrize("plot", [per.plot.priorities, per.plot.weights])
+def test_numbers_may_be_tensors_and_are_finite(plot):
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.ones(3, requires_grad=True), torch.ones((3, 1), dtype=torch.bfloat16)):
+        assert sum(heights(plot(tensor))) == 3
+    for number in (np.inf, np.nan, -3.0):
+        with pytest.raises(per.InvalidArgument, match=f"source has {number}; allowed: finite numbers, >= 0"):
+            plot([1.0, number])
+    with pytest.raises(per.InvalidArgument, match="source has dtype str"):
+        plot(["a"])
+
+
+def test_a_history_of_fewer_than_no_batches_is_refused():
+    with pytest.raises(per.InvalidArgument, match="batches is -1; allowed: 0 and above"):
+        per.plot.History(filled(), batches=-1)
 
 
 def test_a_batch_that_was_not_drawn_last_is_refused():

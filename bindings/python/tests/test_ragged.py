@@ -43,9 +43,8 @@ def as_lists(rows):
 def test_rows_that_are_not_those_of_all_values_are_refused_where_they_are_added(end):
     torch = pytest.importorskip("torch")
     buffer = per.ReplayBuffer(40, {"observation": per.Field(), "tokens": TOKENS}, arrays="torch")
-    rows = per.Ragged(
-        torch.arange(3), torch.tensor([0, end])
-    )  # tensors may be on a device: they are not looked at here
+    # As on a device, where per.Ragged does not look at offsets.
+    rows = per.ragged.of_tree((1,), (torch.arange(3), torch.tensor([0, end])))
     step = {"observation": 0, "next_observation": 0, "reward": 0, "terminated": True, "truncated": False}
     with pytest.raises(
         per.InvalidArgument, match=rf"^tokens\.offsets ends with {end}; allowed: 3, as there are values$"
@@ -104,12 +103,17 @@ def test_padded_has_the_longest_row_or_the_length_asked_for():
         (lambda: ragged().padded(value=0.5), r"value is 0.5; allowed: whole numbers from -"),
         (lambda: ragged().padded(value=2**63), r"value is 9223372036854775808; allowed: whole numbers from -"),
         (lambda: ragged().padded(value="x"), r"value is 'x'; allowed: a number"),
+        (lambda: ragged().padded(2**40), r"out of memory: rows of shape \[3298534883328\]"),
+        (lambda: ragged().padded(2**62), r"out of memory: rows of shape \[13835058055282163712\]"),
         (lambda: ragged()["a"], r"index is 'a'; allowed: up to 1 whole numbers"),
         (lambda: ragged()[0, 0], r"allowed: up to 1 whole numbers"),
         (
             lambda: per.Ragged(np.zeros(3), np.array([0, 3]), (2,)),
             r"offsets has 2 entries; allowed: 1 more than rows, 2",
         ),
+        (lambda: per.Ragged(np.zeros(3), [0, 1, 3], 2), r"shape is 2; allowed: a tuple of whole numbers"),
+        (lambda: per.Ragged(np.zeros(3), [0, 1, 3], (-2, -1)), r"shape\[0\] is -2; allowed: 0 and above"),
+        (lambda: per.Ragged(np.zeros(3), [0, 1, 3], (2.0,)), r"shape\[0\] is 2.0, a float; allowed: an int"),
         (lambda: per.Ragged(np.float32(5), [0, 1]), r"values is a float32; allowed: an array, whose first axis"),
         (lambda: per.Ragged(np.zeros(3), []), r"offsets has shape \[0\]; allowed: \[n \+ 1\], for n rows"),
         (lambda: per.Ragged(np.zeros(3), [[0, 1], [1, 3]]), r"offsets has shape \[2, 2\]; allowed: \[n \+ 1\]"),
@@ -133,6 +137,78 @@ def test_misuse_is_an_error_that_says_what_is_allowed(call, text):
 def test_offsets_are_those_of_all_values(offsets, text):
     with pytest.raises(per.InvalidArgument, match=text):
         per.Ragged(np.arange(4), offsets)
+    torch = pytest.importorskip("torch")
+    with pytest.raises(per.InvalidArgument, match=text):
+        per.Ragged(torch.arange(4), torch.tensor(offsets))
+    with pytest.raises(per.InvalidArgument, match=text):
+        per.ragged.of_tree((len(offsets) - 1,), (torch.arange(4), torch.tensor(offsets))).padded()
+
+
+@pytest.mark.parametrize("library", ["torch", "jax.numpy"])
+def test_offsets_of_real_numbers_are_refused(library):
+    asarray = pytest.importorskip(library).asarray
+    with pytest.raises(per.InvalidArgument, match="offsets has dtype float32; allowed: whole numbers"):
+        per.Ragged(asarray([5, 7]), asarray([0.0, 1.0, 2.0]))
+
+
+def test_offsets_without_values_are_taken_as_they_are():
+    torch = pytest.importorskip("torch")
+
+    def lengths(values, offsets):
+        return per.Ragged(values, offsets).lengths
+
+    offsets = torch.tensor([[0, 2, 5], [0, 3, 5]])
+    compiled = torch.compile(lengths, fullgraph=True, backend="eager")
+    assert compiled(torch.arange(5), offsets[0]).tolist() == [2, 3]
+    assert torch.func.vmap(lengths)(torch.zeros(2, 5), offsets).tolist() == [[2, 3], [3, 2]]
+    assert lengths(torch.zeros(5, device="meta"), offsets[0].to("meta")).shape == (2,)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax.numpy"])
+@pytest.mark.parametrize(
+    ("dtype", "value", "is_allowed"),
+    [
+        ("bool", True, True),
+        ("bool", 0.5, False),
+        ("bool", 7, False),
+        ("float16", 65504, True),
+        ("float16", 1e30, False),
+        ("float32", -1e30, True),
+        ("float32", -1e300, False),
+        ("float32", np.inf, True),
+        ("bfloat16", 1e30, True),
+        ("bfloat16", 3.4e38, False),
+        ("float64", 1e300, True),
+        ("uint16", 65535, True),
+        ("uint16", 65536, False),
+        ("uint32", 2**32 - 1, True),
+        ("uint64", 2**63, True),
+        ("uint64", -1, False),
+        ("uint8", 255, True),
+        ("int8", 128, False),
+    ],
+)
+def test_rows_are_padded_with_a_value_that_their_elements_can_have(library, dtype, value, is_allowed):
+    if (library, dtype) in (("numpy", "bfloat16"), ("jax.numpy", "float64"), ("jax.numpy", "uint64")):
+        pytest.skip("no such arrays")
+    module = pytest.importorskip(library)
+    rows = per.Ragged(module.ones(3, dtype=getattr(module, dtype)), [0, 1, 3])
+    if is_allowed:
+        padded = rows.padded(3, value)
+        assert padded.dtype == rows.values.dtype
+        expected = module.full((), value, dtype=rows.values.dtype).item()
+        assert padded.tolist() == [[1, expected, expected], [1, 1, expected]]
+    else:
+        with pytest.raises(per.InvalidArgument, match=r"^value is .*; allowed: "):
+            rows.padded(3, value)
+
+
+@pytest.mark.parametrize("library", ["torch", "jax.numpy"])
+@pytest.mark.parametrize("length", [2**45, 2**62])
+def test_rows_too_long_for_the_memory_are_an_error_of_each_library(library, length):
+    asarray = pytest.importorskip(library).asarray
+    with pytest.raises(per.OutOfMemory, match="out of memory: rows of shape"):
+        per.Ragged(asarray([5, 7]), [0, 1, 2]).padded(length)
 
 
 @pytest.mark.parametrize("offsets", [[0, 1, 4], range(0, 5, 2), np.array([0, 1, 4], np.uint64)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import re
 
 import flashbax
@@ -94,6 +96,43 @@ def test_there_is_nothing_to_sample_before_a_pair():
             assert bool(buffer.can_sample(state)) == is_there
 
 
+@pytest.mark.parametrize(
+    ("length", "options"),  # None: a pair
+    [
+        (None, {"n_step": 3}),
+        (None, {"n_step": 2, "frame_stack": 3}),
+        (None, {"frame_stack": 4}),
+        (3, {"n_step": 2}),
+        (3, {"burn_in": 1}),
+        (4, {"n_step": 3, "burn_in": 2, "frame_stack": 2}),
+    ],
+)
+def test_can_sample_is_true_once_there_is_a_draw_whatever_a_draw_needs(length, options):
+    needed = (length or 2) + options.get("n_step", 1) - 1 + options.get("burn_in", 0)
+    for rows in (needed - 1, needed, needed + 1, needed + 4):
+        try:
+            if length is None:
+                buffer = per.jax.make_prioritised_flat_buffer(rows, 1, 4, True, 1, **options)
+            else:
+                buffer = per.jax.make_prioritised_trajectory_buffer(
+                    1, 4, length, 1, 1, max_length_time_axis=rows, **options
+                )
+        except per.InvalidArgument:
+            assert rows < needed
+            continue
+        assert rows >= needed
+        state = buffer.init(jnp.zeros(()))
+        for t in range(3 * rows):
+            state = buffer.add(state, jnp.full((1, 1), float(t)))
+            can_sample = bool(buffer.can_sample(state))
+            assert can_sample == (t + 1 >= needed)
+            if can_sample:
+                jax.block_until_ready(buffer.sample(state, KEY))
+            elif t + 2 == needed:
+                with fails("libper"):
+                    jax.block_until_ready(buffer.sample(state, KEY))
+
+
 def test_probabilities_are_those_of_flashbax_and_a_new_pair_gets_the_largest_priority():
     buffer, state = filled(40, batch_size=39, priority_exponent=0.7)
     theirs = flashbax.make_prioritised_flat_buffer(100, 1, 39, add_sequences=True, priority_exponent=0.7)
@@ -174,7 +213,7 @@ def test_a_sequence_may_be_as_long_as_the_buffer_and_not_longer():
         newest = tuple(range(11 - length, 11))
         assert set(map(tuple, drawn[1].tolist())) == {newest}
         assert newest in set(map(tuple, drawn[0].tolist()))
-    with refused("sample_sequence_length is 5; allowed: 2 or more, up to the 4 steps"):
+    with refused("sample_sequence_length is 5; allowed: 2 to 4, as the buffer holds 4 steps"):
         per.jax.make_prioritised_trajectory_buffer(**{**trajectories, "sample_sequence_length": 5})
     with refused("max_length is 7; allowed: 2 for each environment, 8, or more"):
         per.jax.make_prioritised_flat_buffer(**{**pairs, "max_length": 7}, add_batch_size=4)
@@ -385,7 +424,8 @@ def test_each_word_of_a_key_counts():
         (jax.random.split(KEY, 3), "key<fry>[3]"),
         (jnp.zeros(2), "float32[2]"),
         (jnp.zeros((3, 2), jnp.uint32), "uint32[3, 2]"),
-        (7, "int32[]"),
+        (7, "an int"),
+        (None, "None"),
     ],
 )
 def test_what_is_no_key_is_refused_by_name(key, given):
@@ -394,9 +434,24 @@ def test_what_is_no_key_is_refused_by_name(key, given):
         buffer.sample(state, key)
 
 
-def test_a_seed_is_refused_as_keys_are_in_its_place():
-    with refused("seed is given; the keys of sample"):
-        flat(seed=3)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seed": 3},
+        {"store_next_observation": True},
+        {"n_envs": 2},
+        {"arrays": "numpy"},
+        {"sequence_length": 3},
+        {"sequence_stride": 2},
+        {"sequence_eta": 0.5},
+    ],
+)
+def test_options_in_whose_place_is_something_else_are_refused(options):
+    (name,) = options
+    with refused(f"{name} is given; "):
+        flat(**options)
+    with refused(f"{name} is given; "):
+        per.jax.make_trajectory_buffer(1, 1, 2, 1, 2, max_size=10, **options)
 
 
 # ---------------------------------------------------------------------------------------------------- checkpoints
@@ -603,9 +658,23 @@ def test_an_index_that_was_never_given_is_an_error():
         jax.block_until_ready(buffer.set_priorities(state, jnp.array([[7, 1]], jnp.uint32), jnp.ones(1)))
 
 
+@pytest.mark.parametrize("number", [np.int64(2**40 + 7), np.full((), 2**63, np.uint64), 2**40, -(2**31) - 1, 2**70])
+def test_whole_numbers_that_jax_would_wrap_are_refused(number):
+    buffer = per.jax.make_prioritised_flat_buffer(100, 1, 4)
+    state = buffer.init({"t": jnp.zeros((), jnp.int32)})
+    with refused("batch['t'] has "):
+        buffer.add(state, {"t": number})
+    for ends in (np.int64(2**31 - 1), -(2**31)):
+        state = buffer.add(state, {"t": ends})
+    first, second = buffer.sample(state, KEY).experience
+    assert (first["t"] == 2**31 - 1).all() and (second["t"] == -(2**31)).all()
+
+
 @pytest.mark.parametrize(
     "batch, said",
     [
+        (STEP | {"observation": 2**40}, "batch['observation'] is an int that JAX cannot read"),
+        (STEP | {"observation": "x"}, "batch['observation'] is a str that JAX cannot read"),
         ({"observation": jnp.zeros(3)}, "batch is a PyTreeDef({'observation': *}); allowed, as init() was given"),
         (STEP | {"reward": jnp.zeros(2)}, "batch['reward'] is float32[2]; allowed: float32[]"),
         (STEP | {"observation": jnp.zeros(3, int)}, "batch['observation'] is int32[3]; allowed: float32[3]"),
@@ -622,6 +691,9 @@ def test_axes_of_a_batch_are_said_as_they_are_given():
     state = buffer.init(STEP)
     with refused("is float32[3]; allowed: float32[2, K, 3]"):
         buffer.add(state, STEP)
+    for reward in (0.0, jnp.zeros(2), jnp.zeros((2, 4, 1))):
+        with refused("; allowed: float32[2, K]"):
+            buffer.add(state, {"observation": jnp.zeros((2, 4, 3)), "reward": reward})
     with refused("batch has arrays of [4, 5] steps"):
         buffer.add(state, {"observation": jnp.zeros((2, 4, 3)), "reward": jnp.zeros((2, 5))})
     with refused("priorities has shape [3]; allowed: [2], as indices"):
@@ -634,10 +706,73 @@ def test_arguments_that_cannot_be_are_refused_by_name():
         make(1, 1, 2, 1, 2)
     with refused("give one of max_size and max_length_time_axis"):
         make(1, 1, 2, 1, 2, max_size=10, max_length_time_axis=10)
-    with refused("sample_sequence_length is 1; allowed: 2 or more"):
+    with refused("sample_sequence_length is 1; allowed: 2 to 10"):
         make(1, 1, 1, 1, 2, max_size=10)
     with pytest.raises(per.Error, match="device is 'tpu'"):
         per.jax.make_prioritised_flat_buffer(100, 1, 16, device="tpu").init(STEP)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "allowed"),
+    [
+        ("add_batch_size", 0, "1 and above"),
+        ("sample_batch_size", -1, "1 and above"),
+        ("sample_batch_size", 1.5, "an int"),
+        ("max_length", "5", "an int"),
+        ("min_length", None, "an int"),
+        ("max_length_time_axis", "5", "an int"),
+        ("min_length_time_axis", 2.0, "an int"),
+        ("period", 1.0, "an int"),
+        ("sample_sequence_length", "3", "an int"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_by_name(name, number, allowed):
+    arguments = {
+        per.jax.make_flat_buffer: {"max_length": 9, "min_length": 1, "sample_batch_size": 1, "add_batch_size": 1},
+        per.jax.make_trajectory_buffer: {
+            "add_batch_size": 1,
+            "sample_batch_size": 1,
+            "sample_sequence_length": 3,
+            "period": 1,
+            "min_length_time_axis": 3,
+            "max_length_time_axis": 9,
+        },
+    }
+    for make, given in arguments.items():
+        if name in given:
+            with pytest.raises(per.InvalidArgument, match=f"{name} is {number!r}.*; allowed: {allowed}"):
+                make(**given | {name: number})
+
+
+def test_calls_with_something_else_than_their_arguments_are_refused_by_name():
+    buffer = per.jax.make_prioritised_flat_buffer(100, 1, 4)
+    with refused("this state is of another buffer"):
+        buffer.add(filled(10)[1], STEP)
+    for step, said in (
+        (None, "the number of fields is 0"),
+        ("abc", "step is a str"),
+        ({"a": object()}, "step['a'] is"),
+    ):
+        with refused(said):
+            buffer.init(step)
+    state = buffer.init(STEP)
+    for call in (
+        lambda state: buffer.add(state, STEP),
+        lambda state: buffer.sample(state, KEY),
+        lambda state: buffer.set_priorities(state, jnp.zeros((1, 2), jnp.uint32), jnp.ones(1)),
+        buffer.can_sample,
+        buffer.state_dict,
+    ):
+        with refused("state is None; allowed: the state that the previous call returned"):
+            call(None)
+    with refused("state_dict is an int; allowed: what state_dict() returned"):
+        buffer.load_state_dict(3)
+    with refused("state_dict has ['1', 'a']; allowed: ['checkpoint', 'ticket']"):
+        buffer.load_state_dict({1: 2, "a": 3})
+    for duplicate in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"per\.jax\.Buffer cannot be pickled.* Pickle its state_dict\(\)"):
+            duplicate(buffer)
+    assert buffer.add(state, STEP).current_index == 1
 
 
 def test_a_package_without_the_custom_calls_says_what_is_missing(monkeypatch, tmp_path):
