@@ -127,7 +127,7 @@ class _InGraph:
 
     @staticmethod
     def _choices(**choices: Any) -> tuple[Any, ...]:
-        """Refuses what torch would refuse in words of its own."""
+        """The values as torch takes them. Others are refused here, since torch would not name the argument."""
         for name, value in choices.items():
             if name in ("beta", "uniform_fraction"):
                 if not (value is None or isinstance(value, (int, float, torch.SymInt, torch.SymFloat))):

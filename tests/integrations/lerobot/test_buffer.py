@@ -151,6 +151,10 @@ def test_names_of_the_librarys_own_entries_of_complementary_info_are_refused(key
     with pytest.raises(per.InvalidArgument, match=message):
         buffer.add(state(0), torch.zeros(1, 1), 0.0, state(1), True, False, {key: torch.tensor([7.0])})
     assert len(buffer) == 0
+    buffer.add(state(0), torch.zeros(1, 1), 0.0, state(1), True, False)
+    with pytest.raises(per.InvalidArgument, match=message):
+        buffer.add(state(2), torch.zeros(1, 1), 0.0, state(3), True, False, {key: torch.tensor([7.0])})
+    assert len(buffer) == 1
 
 
 def test_a_gap_cuts_the_trajectory():
@@ -216,10 +220,22 @@ def test_priorities_may_be_of_numpy_and_need_ids_that_were_issued():
     ids = buffer.replay.live_ids()
     buffer.update_priorities(ids, (ids == ids[7]).astype("float32"))
     assert set(number_of(buffer.sample(10)["state"])) == {7}
+    buffer.update_priorities(ids[::-1], (ids == ids[6]).astype("float32")[::-1])  # views with negative strides
+    assert set(number_of(buffer.sample(10)["state"])) == {6}
     empty = ReplayBuffer(10, "cpu", KEYS)
-    for ids in (torch.tensor([3]), torch.tensor([3]).numpy()):
-        with pytest.raises(per.InvalidArgument, match=re.escape("ids[0] is 3: never issued; no step was added yet")):
-            empty.update_priorities(ids, torch.ones(1))
+    for ids in (torch.tensor([-1, 3]), torch.tensor([-1, 3]).numpy(), np.array([3, -1])[::-1]):
+        with pytest.raises(per.InvalidArgument, match=re.escape("ids[1] is 3: never issued; no step was added yet")):
+            empty.update_priorities(ids, torch.ones(2))
+
+
+def test_id_minus_1_is_ignored_with_and_without_steps():
+    """It marks entries without a transition."""
+    for buffer in (ReplayBuffer(10, "cpu", KEYS), filled(alpha=1.0)):
+        for ids in (torch.tensor([-1, -1]), np.array([-1, -1])):
+            buffer.update_priorities(ids, torch.ones(2))
+        with pytest.raises(per.InvalidArgument, match=re.escape("ids[1] is -2: never issued")):
+            buffer.update_priorities(torch.tensor([-1, -2]), torch.ones(2))
+    assert buffer.replay.stats().stale_updates == 4
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -364,6 +380,11 @@ def test_what_a_dataset_needs_is_said(tmp_path):
         ReplayBuffer.from_lerobot_dataset(dataset, "cpu", KEYS, capacity=9)
     with pytest.raises(per.InvalidArgument, match="state_keys is None"):
         ReplayBuffer.from_lerobot_dataset(dataset, "cpu")
+    with pytest.raises(per.InvalidArgument, match=f"state_keys has 'sound'; allowed: .*{IMAGE!r}, {STATE!r}"):
+        ReplayBuffer.from_lerobot_dataset(dataset, "cpu", [IMAGE, "sound"])
+    for options in ({}, {"capacity": 9}, {"capacity": 9, "store_next_observation": True}):
+        with pytest.raises(per.InvalidArgument, match="lerobot_dataset has 0 frames; allowed: 1 and above"):
+            ReplayBuffer.from_lerobot_dataset([], "cpu", KEYS, **options)
 
 
 @pytest.mark.parametrize("arrays", ["numpy", None, "jax"])

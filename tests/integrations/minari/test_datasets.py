@@ -258,17 +258,67 @@ def test_whole_rewards_come_back_as_floats(dtype):
         assert_same(episode.rewards, given.rewards.astype("float64"))
 
 
-def test_a_whole_reward_that_no_float_holds_is_refused():
-    space, actions = spaces.Discrete(9), spaces.Discrete(2)
-    episode = episode_of(space, actions, 4, "truncated", np.random.default_rng(7))
-    dataset = minari.create_dataset_from_buffers(
-        "test/in-v0",
-        [dataclasses.replace(episode, rewards=np.full(4, 2**53 + 1))],
-        observation_space=space,
-        action_space=actions,
-    )
-    with pytest.raises(per.InvalidArgument, match=re.escape("minari.reward of episode 0 has dtype int64; allowed")):
+def with_values(*arrays, rewards=False):
+    """A dataset whose episode i of two steps has the i-th array as its rewards, or in its three observations."""
+    space, actions, random, buffers = spaces.Box(0, 2), spaces.Discrete(2), np.random.default_rng(7), []
+    for array in arrays:
+        values = array if rewards else np.resize(array, (3, 1))
+        episode = episode_of(space, actions, 2, "truncated", random)
+        buffers.append(dataclasses.replace(episode, **{"rewards" if rewards else "observations": values}))
+    return minari.create_dataset_from_buffers("test/in-v0", buffers, observation_space=space, action_space=actions)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "dtype"),
+    [([2**60 + 1, 2**53 + 1], "int64"), ([2**63 - 1, -(2**63)], "int64"), ([2**64 - 1, 2**53 + 1], "uint64")],
+    ids=str,
+)
+def test_whole_rewards_that_no_float_holds_come_back_in_the_dtype_that_the_error_names(numbers, dtype):
+    dataset = with_values(np.array(numbers, dtype), np.array([1, 0], dtype), rewards=True)
+    message = f"minari.reward of episode 0 has dtype {dtype}; allowed: values that the field's float64 can hold, or "
+    with pytest.raises(per.InvalidArgument, match=re.escape(f"{message}dtypes={{'minari.reward': '{dtype}'}}")):
         new_buffer(dataset)
+    assert_same_episodes(episodes(new_buffer(dataset, dtypes={"minari.reward": dtype})), dataset)
+
+
+def test_rewards_of_any_dtype_come_back_in_it_if_it_is_asked_for():
+    for dtype in ("bool", "uint8", "int32", "uint64", "float16", "float32", "float64"):
+        dataset = with_values(np.array([1, 0], dtype), rewards=True)
+        assert_same_episodes(episodes(new_buffer(dataset, dtypes={"minari.reward": dtype})), dataset)
+        minari.delete_dataset("test/in-v0")
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "dtype"),
+    [
+        (np.int8([-1, 5]), np.uint8([200, 5]), "int16"),  # 200 would wrap to -56
+        (np.int16([-1, 5]), np.uint16([40000, 5]), "int32"),
+        (np.uint8([200, 5]), np.int8([-1, 5]), "int16"),
+        (np.int64([-1, 5]), np.uint64([2**63 + 1, 5]), "uint64"),  # float64 would round
+        (np.uint64([2**63 + 1, 5]), np.int64([-1, 5]), "int64"),
+        (np.float32([0.5, 1]), np.int32([2**24 + 1, 5]), "float64"),
+        (np.float32([0.5, 1]), np.int64([2**53 + 1, 5]), "int64"),
+    ],
+    ids=str,
+)
+def test_a_value_that_the_first_dtype_cannot_hold_is_refused_by_the_episodes_number(first, later, dtype):
+    dataset = with_values(first, later)
+    refusal = f"observation of episode 1 has dtype {later.dtype}; allowed: values that the field's {first.dtype} can "
+    with pytest.raises(per.InvalidArgument, match=re.escape(f"{refusal}hold, or dtypes={{'observation': '{dtype}'}}")):
+        new_buffer(dataset)
+    if dtype in ("int64", "uint64"):  # no dtype holds both episodes
+        with pytest.raises(per.InvalidArgument, match="allowed"):
+            new_buffer(dataset, dtypes={"observation": dtype})
+        return
+    for episode, given in zip(episodes(new_buffer(dataset, dtypes={"observation": dtype})), dataset, strict=True):
+        np.testing.assert_array_equal(episode.observations, given.observations.astype(dtype), strict=True)
+
+
+@pytest.mark.parametrize("first", ["int8", "int64"])
+def test_an_unsigned_episode_that_fits_is_stored(first):
+    dataset = with_values(np.array([-1, 5], first), np.uint8([127, 5]))
+    for episode, given in zip(episodes(new_buffer(dataset)), dataset, strict=True):
+        assert_same(episode.observations, given.observations.astype(first))
 
 
 def test_a_filtered_dataset_is_taken_as_it_is():

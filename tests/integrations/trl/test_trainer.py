@@ -358,6 +358,49 @@ def test_evaluation_leaves_the_ledger_alone(trainer_of):
     assert replay.groups.counts().issued == 0
 
 
+def test_evaluation_hands_columns_that_are_no_lists_to_reward_functions_as_trl_does(trainer_of, tokenizer):
+    """TRL's own trainer, without a ledger, gets the same from the same rollout function."""
+    extra = {"note": "whole", "scale": 2.0, "table": {"a": 1}, "pair": (1, 2), "numbers": np.arange(3)}
+    replay, seen = Replay(ledger(), lambda *given: {**answer(*given), **extra}), []
+
+    def reward(reward, **columns):
+        seen.append({name: columns[name] for name in extra})
+        return reward
+
+    args = trainer_of(replay, per_device_eval_batch_size=100, num_generations_eval=1).args
+    dataset = Dataset.from_list([{"prompt": "1+1="}] * 4)
+    for rollout in (replay.rollout, replay._rollout_func):
+        options = {"reward_funcs": reward, "rollout_func": rollout, "processing_class": tokenizer}
+        trl.GRPOTrainer(new_model(), args=args, train_dataset=dataset, eval_dataset=dataset, **options).evaluate()
+    assert len(seen) == 2
+    for columns in seen:
+        for name, value in extra.items():
+            assert len(columns[name]) == 4
+            assert all(each is value for each in columns[name])
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, tuple])
+def test_rewards_may_be_any_sequence(trainer_of, kind):
+    def rewarded(prompts, trainer):
+        answers = answer(prompts, trainer)
+        return {**answers, "reward": kind([i / 4 for i in range(len(prompts))])}
+
+    trainer = trainer_of(Replay(ledger(), rewarded), per_device_eval_batch_size=100, num_generations_eval=1)
+    assert trainer.evaluate()["eval_reward"] == pytest.approx(99 / 8)
+    trainer_of(Replay(ledger(), rewarded), max_steps=1).train()
+
+
+def test_prompts_without_tokens_are_refused_by_name(trainer_of):
+    trainer = trainer_of(Replay(ledger(), answer))
+    for prompts, message in (
+        (["1+1=", ""], r"prompts\[1\] has 0 tokens; allowed: 1 and above"),
+        ([""], r"prompts\[0\] has 0 tokens; allowed: 1 and above"),
+        ([], "prompts has 0 entries; allowed: 1 and above"),
+    ):
+        with pytest.raises(per.InvalidArgument, match=message):
+            generate(prompts, trainer)
+
+
 def test_rewards_and_ages_are_logged(trainer_of):
     replay = Recorded(ledger(uses=2), answer, fresh=1)
     trainer = trainer_of(replay, logging_steps=1, max_steps=2)
@@ -420,6 +463,33 @@ def test_errors_name_the_argument_and_leave_no_group_open(trainer_of):
         (
             lambda answers: {name: column for name, column in answers.items() if name != "reward"},
             "rollout_func has returned completion_ids, logprobs, prompt_ids; needed: also reward",
+        ),
+        (
+            lambda answers: {**answers, "reward": torch.tensor(1.0)},
+            "reward of rollout_func has no entries; allowed: 8, one for each prompt",
+        ),
+        (
+            lambda answers: {**answers, "prompt_ids": [[], *answers["prompt_ids"][1:]]},
+            r"prompt_ids\[0\] of rollout_func has 0 tokens; allowed: 1 and above",
+        ),
+        (
+            lambda answers: {
+                **answers,
+                **{name: [*answers[name][:-1], []] for name in ("completion_ids", "logprobs")},
+            },
+            r"completion_ids\[7\] of rollout_func has 0 tokens; allowed: 1 and above",
+        ),
+        (
+            lambda answers: {**answers, "completion_ids": answers["completion_ids"][0][:1] * 8},
+            r"completion_ids\[0\] of rollout_func has no tokens; allowed: 1 and above",
+        ),
+        (
+            lambda answers: {**answers, "env_mask": [[1] * (len(ids) + 1) for ids in answers["completion_ids"]]},
+            r"env_mask\[0\] of rollout_func has \d values; allowed: \d, one for each token of completion_ids\[0\]",
+        ),
+        (
+            lambda answers: {**answers, "note": ["one"]},
+            "note of rollout_func has 1 entries; allowed: 8, one for each prompt",
         ),
     ],
 )

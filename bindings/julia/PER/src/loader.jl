@@ -262,7 +262,8 @@ function held_array(loader, ::Type{T}, pointer, size) where {T}
     finalizer(_ -> release(handle), memory_of(array))
     return array
 end
-# What all arrays that share memory with an array keep: since Julia 1.11 reshape() makes another Array of its Memory.
+# The object that lives as long as an array's memory is in use. Since Julia 1.11 that is its Memory, of which reshape()
+# makes another Array.
 memory_of(array) = array
 @static if VERSION >= v"1.11"
     memory_of(array::Array) = array.ref.mem

@@ -130,12 +130,6 @@ class ReplayBuffer(theirs.ReplayBuffer):
         self.initialized = True
 
     def _new_replay(self, state: Any, action: Any, complementary_info: Any) -> per.ReplayBuffer:
-        for key in _OWN_INFO:
-            if key in (complementary_info or {}):
-                raise per.InvalidArgument(
-                    f"complementary_info has {key!r}; allowed: other names than {' and '.join(map(repr, _OWN_INFO))}, "
-                    "which batches have there"
-                )
         fields, are_fractions = {ACTION: per.Field(action.squeeze(0).shape)}, {}
         for key, value in state.items():
             dtype: Any = self.image_dtype if key.startswith(OBS_IMAGE) else "float32"
@@ -169,6 +163,12 @@ class ReplayBuffer(theirs.ReplayBuffer):
             complementary_info has "weights" or "ids". Unless image_dtype is "float32": an image has numbers outside 0
             to 1, or is neither of floats nor, as all images before it, of uint8.
         """
+        for key in _OWN_INFO:
+            if key in (complementary_info or {}):
+                raise per.InvalidArgument(
+                    f"complementary_info has {key!r}; allowed: other names than {' and '.join(map(repr, _OWN_INFO))}, "
+                    "which batches have there"
+                )
         if next_state is None and done:
             next_state = state  # no target reads it
 
@@ -256,11 +256,17 @@ class ReplayBuffer(theirs.ReplayBuffer):
         InvalidArgument
             An id was never issued, or a TD error is not finite.
         """
-        ids, td_errors = torch.as_tensor(ids).cpu(), torch.as_tensor(td_errors).detach().cpu()
+        ids, td_errors = (
+            value.detach().cpu() if isinstance(value, torch.Tensor) else value for value in (ids, td_errors)
+        )
         if self.replay is not None:
             self.replay.update_priorities(ids, td_errors)
-        elif ids.numel() > 0:
-            raise per.InvalidArgument(f"ids[0] is {int(ids.flatten()[0])}: never issued; no step was added yet")
+            return
+        given = np.ravel(ids)
+        unissued = np.flatnonzero(given != -1)  # -1 marks entries without a transition
+        if unissued.size > 0:
+            i = unissued[0]
+            raise per.InvalidArgument(f"ids[{i}] is {given[i]}: never issued; no step was added yet")
 
     @classmethod
     def from_lerobot_dataset(  # type: ignore[override]
@@ -284,11 +290,16 @@ class ReplayBuffer(theirs.ReplayBuffer):
         Raises
         ------
         ValueError
-            capacity is too small for the frames and ends of the dataset, or state_keys are missing.
+            The dataset has no frames, capacity is too small for its frames and ends, or state_keys are missing.
         """
         if state_keys is None:
             raise per.InvalidArgument("state_keys is None; allowed: the names of what belongs to a state")
         frames = len(lerobot_dataset)
+        if frames == 0:
+            raise per.InvalidArgument("lerobot_dataset has 0 frames; allowed: 1 and above")
+        names = list(lerobot_dataset[0])
+        if missing := [key for key in state_keys if key not in names]:
+            raise per.InvalidArgument(f"state_keys has {missing[0]!r}; allowed: {', '.join(map(repr, names))}")
         ends = 0 if options.get("store_next_observation") else _terminal_frames(lerobot_dataset)
         buffer = cls(frames + ends if capacity is None else capacity, device, state_keys, **options)
         spare = per.ReplayBuffer.capacity_for(buffer.capacity, **buffer._options) - buffer.capacity

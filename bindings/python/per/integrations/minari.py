@@ -77,7 +77,8 @@ def new_buffer(
     declared = {**found, **asked}
     kept = {
         "minari.episode": per.Field((), "int64", default=-1),
-        "minari.reward": per.Field((), declared.pop("minari.reward", "float64"), default=0.0),
+        # False casts to every dtype.
+        "minari.reward": per.Field((), declared.pop("minari.reward", "float64"), default=False),
         "minari.truncated": per.Field((), "bool", default=False),
     }
     buffer = per.ReplayBuffer.for_spaces(
@@ -179,16 +180,29 @@ def _check_dtypes(i: int, episode: EpisodeData, dtypes: Mapping[str, np.dtype[An
     """Raises an error if one of these dtypes, by field name, cannot hold all values of episode i."""
     for name, array in _arrays_of(episode).items():
         dtype = dtypes.get(name, array.dtype)
-        if dtype == array.dtype:
+        if dtype == array.dtype or _holds(dtype, array):
             continue
-        with np.errstate(all="ignore"):
-            again = array.astype(dtype).astype(array.dtype)
-        if not (np.can_cast(array.dtype, dtype, "same_kind") and again.tobytes() == array.tobytes()):
-            common = np.promote_types(array.dtype, dtype)
-            raise per.InvalidArgument(
-                f"{name} of episode {i} has dtype {array.dtype}; allowed: values that the field's {dtype} can hold, or "
-                f"dtypes={{{name!r}: '{common}'}}"
-            )
+        common = np.promote_types(array.dtype, dtype)
+        if common.kind not in (array.dtype.kind, dtype.kind) or not _holds(common, array):
+            common = array.dtype  # float64 would round 64-bit integers
+        raise per.InvalidArgument(
+            f"{name} of episode {i} has dtype {array.dtype}; allowed: values that the field's {dtype} can hold, or "
+            f"dtypes={{{name!r}: '{common}'}}"
+        )
+
+
+def _holds(dtype: np.dtype[Any], array: npt.NDArray[Any]) -> bool:
+    """True if an array can be converted to this dtype and back without a change of any bit."""
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        return False
+    with np.errstate(all="ignore"):
+        held = array.astype(dtype)
+        if held.astype(array.dtype).tobytes() != array.tobytes():
+            return False
+    if array.dtype.kind not in "iu" or array.size == 0:
+        return True
+    # An integer that wraps or saturates may survive the way there and back. Python compares the extremes exactly.
+    return all(end(held).item() == end(array).item() for end in (np.min, np.max))
 
 
 def _with_resets(steps: dict[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from per.llm import Groups, Lease
 __all__ = ["GRPOTrainer", "Replay", "fields", "generate", "load_groups"]
 
 _FILE = "groups.pt"  # in the trainer's checkpoints
+_COLUMNS = ("reward", "prompt_ids", "completion_ids", "logprobs")  # returned by every rollout function
 
 
 def fields(max_prompt_length: int, max_completion_length: int) -> dict[str, per.Field]:
@@ -71,8 +72,8 @@ class Replay(TrainerCallback):
         """The rollout_func for TRL: generates new groups, and returns those that the ledger draws."""
         if not trainer.model.training:
             answers = dict(self._rollout_func(prompts, trainer))
-            _check(answers, len(prompts))
-            return answers
+            _check(answers, len(prompts), are_stored=False)
+            return answers | {"reward": list(answers["reward"])}  # TRL does not split other sequences
         size = trainer.num_generations
         n = len(prompts) // size
         counts = self.groups.counts()
@@ -142,7 +143,7 @@ class Replay(TrainerCallback):
         prompts = [json.loads(str(key)) for key in missing.values() for _ in range(size)]
         answers = dict(self._rollout_func(prompts, trainer))
         try:
-            _check(answers, len(prompts))
+            _check(answers, len(prompts), are_stored=True)
             rewards = answers.pop("reward")
             for i, (group, member) in enumerate(itertools.product(missing, range(size))):
                 values = {name: column[i] for name, column in answers.items()}
@@ -189,13 +190,21 @@ def load_groups(checkpoint: str | os.PathLike[str]) -> Groups[Any]:
 
 
 def generate(prompts: Sequence[Any], trainer: trl.GRPOTrainer) -> dict[str, list[Any]]:
-    """Generates completions by transformers. Returns the dict of a rollout_func, without rewards."""
+    """Generates completions by transformers. Returns the dict of a rollout_func, without rewards.
+
+    Raises InvalidArgument if there are no prompts, or one has no tokens.
+    """
+    if len(prompts) == 0:
+        raise InvalidArgument("prompts has 0 entries; allowed: 1 and above")
     tokenizer, model = trainer.processing_class, trainer.accelerator.unwrap_model(trainer.model)
     if isinstance(prompts[0], str):
         prompt_ids = tokenizer(list(prompts))["input_ids"]
     else:
         chats = tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=True)
         prompt_ids = chats["input_ids"]
+    for i, ids in enumerate(prompt_ids):
+        if len(ids) == 0:
+            raise InvalidArgument(f"prompts[{i}] has 0 tokens; allowed: 1 and above")
     left = tokenizer.pad({"input_ids": prompt_ids}, padding_side="left", return_tensors="pt").to(model.device)
     n_padded = left["input_ids"].shape[1]
     ends = torch.tensor(np.ravel(trainer.generation_config.eos_token_id), device=model.device)
@@ -225,21 +234,34 @@ def _without_dropout(model: torch.nn.Module) -> Iterator[None]:
         model.train(was_training)
 
 
-def _check(answers: Mapping[str, Any], n_prompts: int) -> None:
-    """Raises InvalidArgument unless a rollout function returned all columns, with an entry for each prompt."""
-    if missing := [name for name in ("reward", "prompt_ids", "completion_ids", "logprobs") if name not in answers]:
+def _check(answers: Mapping[str, Any], n_prompts: int, *, are_stored: bool) -> None:
+    """Raises InvalidArgument unless a rollout function returned all columns, with an entry for each prompt.
+
+    If answers are not stored, further columns may be other objects than lists: TRL hands them on unchanged.
+    """
+    if missing := [name for name in _COLUMNS if name not in answers]:
         returned = ", ".join(sorted(answers))
         raise InvalidArgument(f"rollout_func has returned {returned}; needed: also {', '.join(missing)}")
     for name, column in answers.items():
-        n = len(column) if isinstance(column, Sized) else "no"
-        if n != n_prompts:
+        is_split = are_stored or isinstance(column, list) or name in (*_COLUMNS, "env_mask")
+        if is_split and (n := _length(column)) != n_prompts:
             raise InvalidArgument(f"{name} of rollout_func has {n} entries; allowed: {n_prompts}, one for each prompt")
-    for i, (ids, logs) in enumerate(zip(answers["completion_ids"], answers["logprobs"], strict=True)):
-        if len(ids) != len(logs):
-            raise InvalidArgument(
-                f"logprobs[{i}] of rollout_func has {len(logs)} values; allowed: {len(ids)}, one for each token of "
-                f"completion_ids[{i}]"
-            )
+    for i in range(n_prompts):
+        for name in ("prompt_ids", "completion_ids"):
+            if (n := _length(answers[name][i])) in (0, "no"):
+                raise InvalidArgument(f"{name}[{i}] of rollout_func has {n} tokens; allowed: 1 and above")
+        n_tokens = len(answers["completion_ids"][i])
+        for name in ("logprobs", "env_mask"):
+            if name in answers and (n := _length(answers[name][i])) != n_tokens:
+                raise InvalidArgument(
+                    f"{name}[{i}] of rollout_func has {n} values; allowed: {n_tokens}, one for each token of "
+                    f"completion_ids[{i}]"
+                )
+
+
+def _length(value: Any) -> int | str:
+    """The number of entries for errors, "no" for an object without any, such as an array without axes."""
+    return len(value) if isinstance(value, Sized) and getattr(value, "ndim", 1) > 0 else "no"
 
 
 def _rows(column: Any) -> list[Any]:
