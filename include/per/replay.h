@@ -268,7 +268,8 @@ typedef struct per_memory {
     const char* storage; /* a directory: rows are kept in a file there, so that there can be more rows than fit in
                             memory; NULL: in memory; _init: NULL */
     int32_t storage_preallocated; /* 1: per_replay_create() reserves disk space for all rows in `storage`; 0: calls that
-                                     add steps reserve it, at most a MiB at a time in each lane; _init: 0 */
+                                     add steps reserve it, in blocks of 64 KiB or more in each lane (4 MiB in a file of
+                                     1 TiB); _init: 0 */
     int32_t reserved;             /* 0 */
     int64_t max_heap_bytes;       /* limit, in bytes, on the memory for values of fields with compression or max_length,
                                      whose rows differ in size; >= 0. A call that would exceed it by adding, setting or
