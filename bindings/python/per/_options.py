@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from per import _library
-from per._errors import InvalidArgument
+from per._errors import InvalidArgument, kind_of
 from per._library import ffi
 from per.typing import BufferOptions, DrawOptions, IntLike
 
@@ -433,6 +433,18 @@ def whole(argument: str, value: Any) -> int:
         return int(ffi.new("int64_t *", operator.index(value))[0])
     except (TypeError, OverflowError) as error:
         raise _not_a_number(argument, value, "int64_t", error) from error
+
+
+def by_field(argument: str, value: Any) -> dict[str, Any]:
+    """A mapping by names of fields; empty for None."""
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidArgument(f"{argument} is {kind_of(value)}; allowed: a dict by names of fields")
+    return dict(value or {})
+
+
+def whole32(argument: str, value: object) -> int:
+    """A whole number that fits int32_t."""
+    return at_least(argument, value, -(1 << 31), (1 << 31) - 1)
 
 
 def at_least(argument: str, value: object, least: int, most: int | None = None, what: str = "") -> int:

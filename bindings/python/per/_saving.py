@@ -295,16 +295,14 @@ class Saving(Settings[Array]):
         options = _library.new("per_load_options")
         options.device, options.device_index = _options.device(device)
         _options.set_options(options, {"max_heap_bytes": max_heap_bytes})
+        preallocated = _options.flag("storage_preallocated", storage_preallocated)
         if _files.is_file(path, "read"):
-            for name, value, allowed in (
-                ("storage", storage, None),
-                ("storage_preallocated", storage_preallocated, False),
-            ):
+            for name, value, allowed in (("storage", storage, None), ("storage_preallocated", preallocated, False)):
                 if value is not allowed:
                     raise InvalidArgument(f"{name} is {value!r}; allowed: {allowed}, as a file object is read")
             handle = _files.load(path, options)
         else:
-            _options.set_options(options, {"storage_preallocated": storage_preallocated})
+            _options.set_options(options, {"storage_preallocated": preallocated})
             kept = _options.set_storage(options, storage)
             given = _options.path(path, or_file=", or a binary file")
             handle = None

@@ -125,7 +125,7 @@ class Shard(Buffer[Array]):
         >>> buffer.summarize().scale, buffer.summarize().is_scale_fixed
         (3, True)
         """
-        chosen = lib.PER_SCALE_AUTOMATIC if scale is None else _options.whole("scale", scale)
+        chosen = lib.PER_SCALE_AUTOMATIC if scale is None else _options.whole32("scale", scale)
         check(lib.per_replay_set_scale(self._open(), chosen, _options.whole("reference", reference)))
 
     def raise_max_priority(self, priority: FloatLike, *, stream: object = None) -> None:

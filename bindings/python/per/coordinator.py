@@ -86,7 +86,9 @@ class ShardSummary:
 
     @classmethod
     def _of(cls, replay: Any, measured_scale: IntLike | None, measured_reference: IntLike) -> ShardSummary:
-        scale = lib.PER_SCALE_AUTOMATIC if measured_scale is None else _options.whole("measured_scale", measured_scale)
+        scale = (
+            lib.PER_SCALE_AUTOMATIC if measured_scale is None else _options.whole32("measured_scale", measured_scale)
+        )
         reference = _options.whole("measured_reference", measured_reference)
         summary = _library.filled("per_shard_summary", lib.per_replay_summarize, replay, scale, reference)
         return cls(
@@ -332,7 +334,8 @@ class Coordinator(Handle):
             A shard has never reported, or has not done what was requested; or versions differ.
         """
         todo, scale, reference = ffi.new("int32_t *"), ffi.new("int32_t *"), ffi.new("int64_t *")
-        check(lib.per_coordinator_agree_on_scale(self._open(), chooses_anew, todo, scale, reference))
+        anew = _options.flag("chooses_anew", chooses_anew)
+        check(lib.per_coordinator_agree_on_scale(self._open(), anew, todo, scale, reference))
         if todo[0] == lib.PER_SCALE_AGREED:
             return None
         return ScaleRequest("measure" if todo[0] == lib.PER_SCALE_MEASURE else "set", int(scale[0]), int(reference[0]))

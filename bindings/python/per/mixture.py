@@ -245,7 +245,7 @@ class Mixture(Guarded, Generic[Array]):
         """
         if (td_errors is None) == (priorities is None):
             raise InvalidArgument("update_priorities needs td_errors or priorities, one of the two")
-        if not isinstance(batch, Batch) or "sources" not in batch:
+        if not isinstance(batch, Batch) or not {"ids", "sources"} <= set(batch):
             raise InvalidArgument(f"batch is {kind_of(batch)}; allowed: a batch that sample() of a mixture gave")
         first = next(iter(self._buffers.values()))
         values = td_errors if priorities is None else priorities
@@ -272,12 +272,13 @@ class Mixture(Guarded, Generic[Array]):
         self._set(**state)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickled or copied mixture has its buffers, pickled or copied too, and continues from its state."""
-        sources = {name: (self._buffers[name], share) for name, share in self.shares.items()}
+        """A pickled or copied mixture continues from its state. A pickle or deep copy has its buffers, too."""
+        with _callbacks.held(self._lock, self._buffers.values()):
+            of_each = zip(self._buffers, self._sources, strict=True)
+            given = {name: (float(source.share), int(source.carry)) for name, source in of_each}
+        own = {name: value for name, value in vars(self).items() if name not in _OWN}
         when_empty = _options.option(self._sources[0], "when_empty")
-        return functools.partial(Mixture, when_empty=when_empty), (sources,), self.state_dict()
-
-    __setstate__ = load_state_dict
+        return _restored, (type(self), dict(self._buffers), given, when_empty), own or None
 
     def __repr__(self) -> str:
         parts = (f"{name!r}: {share:.3g}" for name, share in self.shares.items())
@@ -329,3 +330,20 @@ class Mixture(Guarded, Generic[Array]):
         arrays = first._arrays_of(out)
         arrays["sources"] = vars(out).get("sources")
         return arrays
+
+
+_OWN = {"_buffers", "_sources", "_address", "_lock"}
+
+
+def _restored(
+    kind: type[Mixture[Any]],
+    buffers: Mapping[str, ReplayBuffer[Any]],
+    given: Mapping[str, tuple[float, int]],
+    when_empty: WhenEmpty,
+) -> Mixture[Any]:
+    """A mixture of that class with the given shares and carries."""
+    mixture = kind.__new__(kind)
+    shares, carries = ({name: values[k] for name, values in given.items()} for k in (0, 1))
+    Mixture.__init__(mixture, {name: (buffers[name], shares[name]) for name in buffers}, when_empty=when_empty)
+    mixture._set(shares=shares, carries=carries)
+    return mixture

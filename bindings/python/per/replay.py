@@ -503,9 +503,9 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         >>> buffer.fields["observation"].shape, buffer.fields["action"].dtype
         ((4,), 'int64')
         """
-        found = spaces.of_env(env, dtypes or {}, has_64_bits=_has_64_bits(options))
+        found = spaces.of_env(env, _options.by_field("dtypes", dtypes), options, has_64_bits=_has_64_bits(options))
         given: dict[str, Any] = {**found.options, **options}
-        buffer: ReplayBuffer = cls(capacity, {**found.fields, **(fields or {})}, **given)
+        buffer: ReplayBuffer = cls(capacity, {**found.fields, **_options.by_field("fields", fields)}, **given)
         return buffer
 
     @overload
@@ -593,8 +593,10 @@ class ReplayBuffer(Adding[Array], Sampling[Array], Saving[Array], OnPolicy[Array
         >>> sorted(per.ReplayBuffer.for_spaces(box, discrete, 100, n_envs=4).fields)
         ['action', 'observation']
         """
-        found = spaces.of_spaces(observation_space, action_space, dtypes or {}, has_64_bits=_has_64_bits(options))
-        buffer: ReplayBuffer = cls(capacity, {**found, **(fields or {})}, **options)
+        found = spaces.of_spaces(
+            observation_space, action_space, _options.by_field("dtypes", dtypes), has_64_bits=_has_64_bits(options)
+        )
+        buffer: ReplayBuffer = cls(capacity, {**found, **_options.by_field("fields", fields)}, **options)
         return buffer
 
     # ----------------------------------------------------- state, options

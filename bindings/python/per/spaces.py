@@ -106,8 +106,8 @@ class Found(NamedTuple):
     options: dict[str, Any]
 
 
-def of_env(env: Any, dtypes: Mapping[str, DTypeLike], *, has_64_bits: bool) -> Found:
-    """Reads a gymnasium.Env or gymnasium.vector.VectorEnv.
+def of_env(env: Any, dtypes: Mapping[str, DTypeLike], given: Mapping[str, Any], *, has_64_bits: bool) -> Found:
+    """Reads a gymnasium.Env or gymnasium.vector.VectorEnv, except for options that are given.
 
     Without 64-bit types, which JAX enables on request only, whole numbers are stored in 32 bits.
     """
@@ -126,7 +126,7 @@ def of_env(env: Any, dtypes: Mapping[str, DTypeLike], *, has_64_bits: bool) -> F
     fields = of_spaces(
         observation_space, action_space, dtypes, has_64_bits=has_64_bits, stack=stack or 1, padding=padding
     )
-    options: dict[str, Any] = {"autoreset": _autoreset(env, is_vector)}
+    options: dict[str, Any] = {} if "autoreset" in given else {"autoreset": _autoreset(env, is_vector)}
     if is_vector:
         options["n_envs"] = env.num_envs
     if stack is not None:

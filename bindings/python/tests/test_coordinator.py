@@ -301,6 +301,9 @@ def test_a_scale_that_does_not_fit_is_refused_with_those_that_do():
         buffer.set_scale(51)
     with pytest.raises(per.InvalidArgument, match=r"scale is -121: allowed are -120 \.\. 50"):
         buffer.set_scale(-121)
+    for call in (buffer.set_scale, buffer.summarize):
+        with pytest.raises(per.InvalidArgument, match=r"scale is 2147483648; allowed: -2147483648 to 2147483647"):
+            call(2**31)
     assert not buffer.summarize().is_scale_fixed
     buffer.set_scale(50)
     assert buffer.summarize().total_mass == 2**50 + 2**51 + 2**49 + 2**48

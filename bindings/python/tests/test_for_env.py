@@ -506,6 +506,10 @@ def test_number_and_autoreset_mode_of_environments_are_read():
 def test_vector_environment_without_an_autoreset_mode_is_refused_with_the_cure():
     envs = SyncVectorEnv([lambda: Spaces(PLACE)])
     envs.metadata = {}
+    assert per.ReplayBuffer.for_env(envs, 30, autoreset="disabled").options["autoreset"] == "disabled"
+    for name in ("fields", "dtypes"):
+        with pytest.raises(per.InvalidArgument, match=rf"^{name} is a list; allowed: a dict by names of fields"):
+            per.ReplayBuffer.for_env(envs, 30, autoreset="disabled", **{name: ["observation"]})
     with pytest.raises(per.InvalidArgument, match=r"env\.metadata has autoreset_mode None; allowed.*Set it"):
         per.ReplayBuffer.for_env(envs, 100)
     envs.close()

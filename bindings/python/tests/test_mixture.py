@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import threading
 
@@ -133,6 +134,32 @@ def test_a_pickled_mixture_continues_with_its_buffers():
             np.testing.assert_array_equal(batch[name], expected[name])
         for of, drawn in ((mixture, expected), (resumed, batch)):
             of.update_priorities(drawn, np.arange(7))
+
+
+class Named(per.Mixture):
+    """A mixture with arguments of its own."""
+
+    def __init__(self, name, sources):
+        super().__init__(sources, when_empty="others")
+        self.name = name
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, lambda mixture: pickle.loads(pickle.dumps(mixture))])
+def test_a_copied_mixture_keeps_its_class_its_attributes_and_every_digit_of_its_shares(copied):
+    sources = dict(zip(("a", "b", "c"), mixture_of()[0].buffers.values(), strict=False))
+    mixture = Named("mine", {name: (buffer, 0.1 + i / 7) for i, (name, buffer) in enumerate(sources.items())})
+    mixture.sample(7)
+    twin = copied(mixture)
+    assert (type(twin), twin.name, repr(twin)) == (Named, "mine", repr(mixture))
+    assert [source.share for source in twin._sources] == [source.share for source in mixture._sources]
+    assert twin.state_dict() == mixture.state_dict()
+    assert (twin.buffers["a"] is mixture.buffers["a"]) == (copied is copy.copy)
+
+
+def test_a_batch_without_ids_is_refused():
+    mixture, _ = mixture_of()
+    with pytest.raises(per.InvalidArgument, match=r"^batch is a Batch; allowed: a batch that sample\(\)"):
+        mixture.update_priorities(per.Batch({"sources": mixture.sample(3).sources}), np.ones(3))
 
 
 @pytest.mark.parametrize("options", [{"sequence_length": 4, "burn_in": 2, "n_step": 2}, {"keep_times_sampled": True}])

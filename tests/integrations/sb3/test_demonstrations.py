@@ -82,6 +82,10 @@ def test_update_priorities_takes_the_ids_of_batches_and_the_errors_of_several_cr
     online.update_priorities(np.array([3, -1 - 3, -1 - 5]), torch.tensor([[1.0, -2.0, 3.0], [3.0, 2.0, -7.0]]))
     assert priorities(online) == {id: 2.0 if id == 3 else 1.0 for id in range(20)}
     assert priorities(demonstrations) == {id: {3: 2.0, 5: 5.0}.get(id, 1.0) for id in range(20)}
+    online.update_priorities([], torch.zeros(0))
+    for ids in ([1.5], [True], None):
+        with pytest.raises(per.InvalidArgument, match=r"^ids "):
+            online.update_priorities(ids, torch.ones(1))
 
 
 @pytest.mark.parametrize("name", ["DQN", "SAC", "TD3", "DDPG"])

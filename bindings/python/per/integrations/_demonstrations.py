@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 import per
+from per import _arrays
 from per._errors import kind_of
 
 
@@ -79,6 +80,6 @@ class WithDemonstrations:
         if self._mixture is None:
             self.replay.update_priorities(ids, td_errors)
             return
-        ids = np.asarray(ids)
+        ids = _arrays.as_int64(ids, "ids")
         sources = (ids < 0).astype(np.int32)
         self._mixture.update_priorities(per.Batch({"ids": ids ^ -sources, "sources": sources}), td_errors)
