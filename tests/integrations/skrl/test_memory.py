@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -240,6 +241,14 @@ def test_a_nan_error_changes_nothing():
         {"batch_size": 0, "sequence_length": 2},
         {"batch_size": 0},
         {"batch_size": 4, "names": 3},
+        {"batch_size": 4, "names": "rewards", "sequence_length": 2},
+        {"batch_size": 4, "names": None, "sequence_length": 2},
+        {"batch_size": 4, "names": [["rewards"]], "sequence_length": 2},
+        {"batch_size": 4, "sequence_length": 0},
+        {"batch_size": 4, "sequence_length": -1},
+        {"batch_size": 4, "sequence_length": 2.0},
+        {"batch_size": 4, "sequence_length": 2, "mini_batches": "x"},
+        {"batch_size": 4, "sequence_length": 2, "mini_batches": 2.5},
     ],
 )
 def test_a_draw_that_fails_changes_nothing(draw):
@@ -249,8 +258,9 @@ def test_a_draw_that_fails_changes_nothing(draw):
     memory.update_priorities(torch.arange(6.0))
     memory.sample(["rewards"], batch_size=2)
     drawn, before = memory.get_sampling_indexes(), memory.tree.priorities()
-    with pytest.raises((per.Error, TypeError)):
+    with pytest.raises(per.Error):
         memory.sample(**{"names": ["rewards"], **draw})
+    assert memory._sequence_length == 1
     assert (memory.tree.priorities() == before).all()
     assert torch.equal(memory.get_sampling_indexes(), drawn)
     memory.update_priorities(torch.full((2,), 70.0))
@@ -350,13 +360,76 @@ def test_a_file_of_skrls_memory_gives_its_rows_equal_priorities(format, tmp_path
 
 def test_a_file_of_another_memory_is_refused_and_changes_nothing(tmp_path):
     file, memory = saved(memory_of(12), tmp_path), filled(10)
-    with pytest.raises(per.InvalidArgument, match=r"observations of .* is \[12, 1, 2\]; allowed: \[10, 1, 2\]"):
+    with pytest.raises(
+        per.InvalidArgument, match=r"observations of .* is \[12, 1, 2\] of float32; allowed: \[10, 1, 2\] of"
+    ):
         memory.load(file)
     with pytest.raises(per.InvalidArgument, match=r"alpha 0\.6; allowed: the memory's, 0\.9"):
         memory_of(12, alpha=0.9).load(file)
     with pytest.raises(per.InvalidArgument, match="the memory has no tensors yet"):
         PrioritizedMemory(memory_size=12, device="cpu").load(file)
     assert len(rewards_drawn(memory)) == 10
+
+
+def without(name):
+    return lambda data: data.pop(name)
+
+
+def with_value(name, index, value):
+    def change(data):
+        data[name][index] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without("libper.now"), "libper.now of .* is missing; allowed"),
+        (without("rewards"), "rewards of .* is missing; allowed"),
+        (lambda data: data.update(more=torch.zeros(3)), r"more of .* is \[3\] of float32; allowed: missing"),
+        (lambda data: data.update({"libper.masses": torch.zeros(5)}), r"masses of .* is \[5\] of float32; allowed"),
+        (
+            lambda data: data.update(rewards=data["rewards"].double()),
+            r"rewards of .* of float64; allowed: .* of float32",
+        ),
+        (lambda data: data.update({5: None}), "5 of .* is None; allowed: missing"),
+        (lambda data: data.update(rewards=[1.0]), "rewards of .* is a list; allowed"),
+        (with_value("libper.masses", 2, math.nan), "priorities that no memory has"),
+        (with_value("libper.masses", 2, -1.0), "priorities that no memory has"),
+        (with_value("libper.numbers", 1, math.inf), "priorities that no memory has"),
+        (with_value("libper.counts", 0, 10), "places or priorities that no memory has"),
+        (with_value("libper.counts", 3, 0), "places or priorities that no memory has"),
+    ],
+)
+def test_a_damaged_file_is_refused_and_changes_nothing(change, said, tmp_path):
+    file, memory = saved(filled(10, alpha=1.0), tmp_path), memory_of(10, alpha=1.0)
+    add_rows(memory, 50, 51)
+    data = torch.load(file)
+    change(data)
+    torch.save(data, file)
+    with pytest.raises(per.InvalidArgument, match=said):
+        memory.load(file)
+    assert (memory.memory_index, memory.tree.priorities().tolist()) == (2, [1] * 2 + [0] * 8)
+    assert rewards_drawn(memory) == {(50,), (51,)}
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta", "epsilon", "scheme"])
+@pytest.mark.parametrize("value", ["x", None, math.nan, math.inf, -1.0])
+def test_options_that_are_not_allowed_are_refused(name, value):
+    with pytest.raises(per.InvalidArgument, match=f"^{name} is .*; allowed: "):
+        memory_of(10, **{name: value})
+
+
+def test_a_row_whose_power_is_too_small_for_float32_can_still_be_drawn():
+    memory = filled(10, alpha=8.0)
+    memory.sample(["rewards"], batch_size=10)
+    memory.update_priorities(torch.zeros(10))
+    assert (memory.tree.priorities() > 0).all()
+    without_epsilon = filled(10, alpha=8.0, epsilon=0.0)
+    without_epsilon.sample(["rewards"], batch_size=10)
+    without_epsilon.update_priorities(torch.zeros(10))
+    assert (without_epsilon.tree.priorities() == 0).all()
 
 
 def test_an_export_has_the_row_that_filled_the_memory(tmp_path):

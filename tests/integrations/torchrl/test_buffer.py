@@ -263,7 +263,27 @@ def test_a_state_of_another_buffer_is_refused_and_changes_nothing():
     for state in (theirs.state_dict(), {"checkpoint": None, "more": 1}):
         with pytest.raises(per.InvalidArgument, match=r"^state_dict has \['.*'\]; allowed: what state_dict"):
             buffer.load_state_dict(state)
+    for state, said in (
+        ([], "state_dict is a list; allowed"),
+        (None, "state_dict is None; allowed"),
+        ({"checkpoint": None}, "checkpoint is of dtype object; allowed: uint8"),
+        ({"checkpoint": 5}, "checkpoint is of dtype int64; allowed: uint8"),
+    ):
+        with pytest.raises(per.InvalidArgument, match=said):
+            buffer.load_state_dict(state)
     assert len(buffer) == 3
+
+
+@pytest.mark.parametrize("move", ["files", "state_dict"])
+def test_a_loaded_buffer_keeps_its_limit_of_memory(move, tmp_path):
+    first, second = buffer_of(max_heap_bytes=54321), buffer_of(max_heap_bytes=12345)
+    first.extend(rollout([3]))
+    if move == "files":
+        first.dumps(tmp_path)
+        second.loads(tmp_path)
+    else:
+        second.load_state_dict(first.state_dict())
+    assert second.buffer.options["max_heap_bytes"] == 12345 and len(second) == 3
 
 
 def test_a_transition_without_an_entry_of_the_first_is_refused_and_adds_nothing():

@@ -209,6 +209,30 @@ def test_a_priority_that_is_not_finite_is_refused_and_changes_nothing(bad):
     sampler.sample(storage, 4)
 
 
+@pytest.mark.parametrize(
+    ("index", "priority", "said"),
+    [
+        ([1.7], [5.0], "index is of dtype torch.float32; allowed: whole numbers"),
+        ([True, False], [5.0, 5.0], "index is of dtype torch.bool; allowed: whole numbers"),
+        ([0, 15], [5.0, math.nan], "priority has NaN"),
+        ([0, 15], math.inf, "priority has NaN or infinite"),
+        ([0, 15], [5.0] * 3, r"priority has shape \[3\]; allowed: a number, or 2"),
+        ([0, 1], [[5.0] * 2] * 2, r"priority has shape \[2, 2\]; allowed: a number, or 2"),
+        ([0, 25], 5.0, "index is from 0 to 25; allowed: -1 to 19"),
+        ([-2, 15], 5.0, "index is from -2 to 15; allowed: -1 to 19"),
+        ([-2, 1], 5.0, "-2"),
+    ],
+)
+def test_an_update_that_is_refused_changes_nothing_and_adds_no_index(index, priority, said):
+    sampler, _ = filled(10, 20)
+    with pytest.raises(per.InvalidArgument, match=said):
+        sampler.update_priority(index, priority)
+    assert len(sampler._buffer) == sampler._n_indices == 10
+    assert priorities_of(sampler).tolist() == [1] * 10 + [0] * 10
+    sampler.update_priority([-1, 15], 5.0)
+    assert priorities_of(sampler).tolist() == [1] * 10 + [0] * 5 + [5] + [0] * 4
+
+
 def test_priorities_of_any_sign_and_with_a_gradient_count_by_their_size():
     sampler, _ = filled(2)
     sampler.update_priority(torch.tensor([0, 1]), torch.tensor([-3.0, 2.0], requires_grad=True))
@@ -231,6 +255,39 @@ def test_a_scheduler_of_torchrl_moves_alpha_and_beta():
     for scheduler in schedulers * 2:
         scheduler.step()
     assert (buffer.sampler.alpha, buffer.sampler.beta) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"n_step": 3},
+        {"n_envs": 2},
+        {"frame_stack": 2},
+        {"sequence_length": 2},
+        {"max_age": 5},
+        {"half_life": 3.0},
+        {"max_times_sampled": 2},
+        {"samples_per_insert": 1.0},
+        {"uniform_fraction": 0.5},
+        {"prioritization": "uniform"},
+        {"normalize_weights": "batch_max"},
+        {"fields": {}},
+        {"epsilon": 0.1},
+        {"max_priority": "now"},
+    ],
+    ids=lambda option: next(iter(option)),
+)
+def test_options_that_would_give_other_probabilities_are_refused(option):
+    with pytest.raises(per.InvalidArgument, match=f"^{next(iter(option))} is .*; allowed: "):
+        PrioritizedSampler(8, 0.6, 0.4, **option)
+
+
+def test_a_state_with_refused_options_is_refused():
+    sampler, _ = filled(4)
+    other = per.ReplayBuffer(**{**sampler._buffer.options, "uniform_fraction": 0.5})
+    with pytest.raises(per.InvalidArgument, match=r"uniform_fraction is 0\.5; allowed: 0"):
+        sampler.load_state_dict(other.state_dict())
+    assert priorities_of(sampler)[:4].tolist() == [1] * 4
 
 
 def test_arguments_that_are_not_allowed_are_refused():
@@ -287,6 +344,20 @@ def test_storages_of_two_dimensions(full):
     assert found[1, 1] == 8 and not (found == 9).any()
 
 
+@pytest.mark.parametrize(
+    "index", [[[0, 7]], [[1, -1]], [[-1, 1]], [[5, 0]], [[0, 0], [-2, -2]], [[1]], [[0, 0, 0]], 3, [[0.0, 1.0]]]
+)
+def test_an_index_outside_a_storage_of_two_dimensions_is_refused_and_changes_nothing(index):
+    storage = torchrl.LazyTensorStorage(20, ndim=2)
+    sampler = PrioritizedSampler(20, 1.0, 1.0, 0.0)
+    buffer = torchrl.TensorDictReplayBuffer(storage=storage, sampler=sampler, dim_extend=0)
+    buffer.extend(TensorDict({"observation": torch.zeros(5, 4)}, [5, 4]))
+    assert storage.shape == (5, 4)
+    with pytest.raises(per.InvalidArgument, match=r"^index .*; allowed: "):
+        sampler.update_priority(index, 9.0, storage=storage)
+    assert priorities_of(sampler).tolist() == [1] * 20
+
+
 def test_a_writer_that_drops_entries_gives_index_minus_one_for_them():
     storage = torchrl.LazyTensorStorage(2)
     buffer = torchrl.TensorDictReplayBuffer(
@@ -320,7 +391,7 @@ def test_batches_drawn_ahead_by_torchrls_threads():
 # ------------------------------------------------------------------------------------------------------------ state
 
 
-@pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 0.6, "uniform_fraction": 0.5}])
+@pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 0.6, "scheme": "independent"}])
 def test_what_was_not_written_is_not_drawn_where_priorities_do_not_count(options):
     sampler = PrioritizedSampler(100, beta=1.0, seed=1, **options)
     storage = torchrl.LazyTensorStorage(100)
@@ -401,7 +472,7 @@ def test_a_file_of_another_buffer_is_refused(tmp_path):
 
 @pytest.mark.parametrize("move", [dumped, by_state_dict])
 def test_what_was_loaded_keeps_its_options_when_it_is_emptied(move, tmp_path):
-    options = {"scheme": "independent", "uniform_fraction": 0.25, "max_priority_within_buffer": True}
+    options = {"scheme": "independent", "keep_times_sampled": True, "max_priority_within_buffer": True}
     first, second = PrioritizedSampler(8, 0.6, 0.4, 1e-3, **options), PrioritizedSampler(8, 0.1, 0.1)
     move(first, second, tmp_path)
     expected = {name: value for name, value in first._buffer.options.items() if name != "seed"}

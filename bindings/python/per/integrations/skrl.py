@@ -10,7 +10,8 @@ skrl's other agents use the memory unchanged. Their priorities stay equal until 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ from skrl.utils.spaces.torch import flatten_tensorized_space, tensorize_space
 
 import per
 from per import _options
+from per._errors import kind_of
 from per.integrations._copied_tree import CopiedTree
 from per.integrations._resets import SuspectedResets
 from per.typing import Autoreset, Scheme
@@ -97,6 +99,8 @@ class PrioritizedMemory(Memory):
     ) -> None:
         if autoreset is not None:
             _options.number("per_autoreset", "autoreset", autoreset)  # raises an error if invalid
+        _options.number("per_scheme", "scheme", scheme)
+        alpha, beta, epsilon = map(_not_negative, ("alpha", "beta", "epsilon"), (alpha, beta, epsilon))
         super().__init__(
             memory_size=memory_size,
             num_envs=num_envs,
@@ -235,7 +239,13 @@ class PrioritizedMemory(Memory):
         ------
         Empty
             A RuntimeError: there is no row or no whole sequence.
+        InvalidArgument
+            An argument is not allowed; nothing is changed.
         """
+        sequence_length = _options.at_least("sequence_length", sequence_length, 1)
+        mini_batches = _options.whole("mini_batches", mini_batches)
+        if isinstance(names, str) or not isinstance(names, Collection) or not all(isinstance(n, str) for n in names):
+            raise per.InvalidArgument(f"names is {names!r}; allowed: a list of names of tensors")
         draw = self._draw(batch_size, sequence_length)
         drawn = torch.as_tensor(draw.indices, device=self.device)
         offsets = torch.arange(sequence_length, device=self.device) * self.num_envs
@@ -286,7 +296,10 @@ class PrioritizedMemory(Memory):
             raise per.InvalidArgument("td_errors give priorities that are not finite; allowed: finite numbers")
         is_there = self._times[self._drawn] == self._drawn_times
         rows, priorities = self._drawn[is_there], priorities[is_there]
-        self._tree.update(rows, priorities**self._alpha)
+        masses = priorities**self._alpha
+        # A power that is too small for float32 does not exclude a row from the draws.
+        masses = torch.where(priorities > 0, masses.clamp(min=2**-149), masses)
+        self._tree.update(rows, masses)
         if len(rows) > 0:
             self._largest = max(self._largest, float(priorities.max()))
 
@@ -327,7 +340,7 @@ class PrioritizedMemory(Memory):
         Raises
         ------
         InvalidArgument
-            The file has other tensors or another alpha; nothing is changed.
+            The file has other tensors, other dtypes, another alpha, or values that no memory has; nothing is changed.
         """
         if path.endswith(".npz"):
             with np.load(path) as file:
@@ -336,19 +349,22 @@ class PrioritizedMemory(Memory):
             data = torch.load(path, map_location=self.device)
         else:
             return super().load(path)  # raises the error with the accepted formats
-        state = {name[len(_STATE) :]: data.pop(name) for name in [*data] if name.startswith(_STATE)}
         if not self.tensors:
             raise per.InvalidArgument(
                 "the memory has no tensors yet: create_tensor(), or an agent's init(), comes first"
             )
-        for name, tensor in self.tensors.items():
-            shape = list(data[name].shape) if name in data else "missing"
-            if shape != list(tensor.shape):
-                raise per.InvalidArgument(f"{name} of {path} is {shape}; allowed: {list(tensor.shape)}, the memory's")
-        if state and float(state["numbers"][0]) != self._alpha:
-            raise per.InvalidArgument(
-                f"{path} has alpha {state['numbers'][0]:g}; allowed: the memory's, {self._alpha:g}"
-            )
+        if not isinstance(data, dict):
+            raise per.InvalidArgument(f"{path} has {kind_of(data)}; allowed: a dict of tensors")
+        expected = dict(self.tensors)
+        if any(str(name).startswith(_STATE) for name in data):
+            expected |= {_STATE + name: tensor for name, tensor in self._state().items()}
+        for name in [*expected, *data]:
+            given, own = _form(data, name), _form(expected, name)
+            if given != own:
+                raise per.InvalidArgument(f"{name} of {path} is {given}; allowed: {own}, as in the memory")
+        state = {name[len(_STATE) :]: data[name] for name in data if name.startswith(_STATE)}
+        if state:
+            self._check_state(state, path)
         for name, tensor in self.tensors.items():
             tensor.copy_(data[name])
         self._drawn = self._drawn_times = self._drawn[:0]
@@ -361,6 +377,18 @@ class PrioritizedMemory(Memory):
         else:
             self._take_rows()
         return None
+
+    def _check_state(self, state: dict[str, torch.Tensor], path: str) -> None:
+        alpha, largest = state["numbers"].tolist()
+        if alpha != self._alpha:
+            raise per.InvalidArgument(f"{path} has alpha {alpha:g}; allowed: the memory's, {self._alpha:g}")
+        counts = state["counts"].tolist()
+        most = [self.memory_size - 1, self.num_envs - 1, 1, math.inf]
+        are_numbers = 0 <= largest < math.inf and bool(((state["masses"] >= 0) & state["masses"].isfinite()).all())
+        if not are_numbers or any(
+            not least <= count <= last for least, count, last in zip([0, 0, 0, 1], counts, most, strict=True)
+        ):
+            raise per.InvalidArgument(f"{path} has places or priorities that no memory has; allowed: a file of save()")
 
     def _take_rows(self) -> None:
         """Takes the rows of the tensors, from the first one on, as consecutive steps."""
@@ -387,6 +415,23 @@ class PrioritizedMemory(Memory):
     def tree(self) -> per.SumTree:
         """The tree that draws rows by p^alpha."""
         return self._tree
+
+
+def _not_negative(name: str, value: Any) -> float:
+    number = _options.real(name, value)
+    if not 0 <= number < math.inf:
+        raise per.InvalidArgument(f"{name} is {number:g}; allowed: finite numbers, 0 and above")
+    return number
+
+
+def _form(tensors: dict[str, Any], name: str) -> str:
+    """The shape and dtype of a tensor in a message."""
+    if name not in tensors:
+        return "missing"
+    tensor = tensors[name]
+    if isinstance(tensor, torch.Tensor):
+        return f"{list(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"
+    return kind_of(tensor)
 
 
 class _Prioritized:

@@ -7,7 +7,7 @@ Neither needs TorchRL's compiled trees, which each TorchRL wheel provides for on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,25 @@ from torchrl.data import replay_buffers as torchrl
 
 import per
 from per import spaces
+from per._errors import kind_of
+from per._saving import _from_checkpoint
 from per.integrations._first_step import declared
 from per.integrations._single_transitions import refuse_other_batches
+
+_IN_ORDER = "indices are written in any order"
+_AGAIN = "it does not count data written to an index again"
+_BY_PRIORITY = "only indices with a priority are drawn, in proportion to p^alpha"
+_REFUSED = {
+    "n_envs": "indices have one lane",
+    "n_step": _IN_ORDER,
+    "frame_stack": _IN_ORDER,
+    "max_age": _IN_ORDER,
+    "half_life": _IN_ORDER,
+    "max_times_sampled": _AGAIN,
+    "samples_per_insert": _AGAIN,
+    "uniform_fraction": _BY_PRIORITY,
+    "prioritization": _BY_PRIORITY,
+}
 
 
 class PrioritizedSampler(torchrl.PrioritizedSampler):
@@ -46,13 +63,14 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         Seed of the draws, which are independent of torch's generator. None takes a seed from torch.manual_seed()'s
         generator.
     **options : Any
-        Options of per.ReplayBuffer, such as scheme="independent", which draws as TorchRL does.
+        Options of per.ReplayBuffer, such as scheme="independent", which draws as TorchRL does. Those that need rows in
+        order of time, or that draw indices without a priority, are refused.
 
     Raises
     ------
     InvalidArgument
-        A ValueError: arguments, priorities or indices are not allowed, NaN among them; nothing is changed. Index -1 is
-        skipped.
+        A ValueError: arguments, priorities or indices are not allowed, NaN among them; nothing is changed. Index -1, in
+        a storage of several dimensions -1 in each, is skipped.
     """
 
     def __init__(
@@ -73,18 +91,24 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         self.reduction, self.dtype = reduction, dtype
         self._max_priority_within_buffer = max_priority_within_buffer
         self._device = None if device is None else torch.device(device)
-        options.update(capacity=max_capacity, alpha=alpha, beta=beta, epsilon=eps)
-        options["max_priority"] = "now" if max_priority_within_buffer else "ever"
-        options["seed"] = _new_seed() if seed is None else seed
+        refuse_other_batches(options, **_REFUSED)
         # Index i is transition i of a buffer with empty rows. It has as many transitions as indices were written.
-        buffer = per.ReplayBuffer(
-            fields={"observation": per.Field((), "uint8")},
-            normalize_weights="buffer_max",
-            store_next_observation=True,
-            device=str(self.device),
-            arrays="torch",
-            **options,
-        )
+        own = {
+            "capacity": max_capacity,
+            "fields": {"observation": per.Field((), "uint8")},
+            "alpha": alpha,
+            "beta": beta,
+            "epsilon": eps,
+            "max_priority": "now" if max_priority_within_buffer else "ever",
+            "normalize_weights": "buffer_max",
+            "store_next_observation": True,
+            "device": str(self.device),
+            "arrays": "torch",
+            "seed": _new_seed() if seed is None else seed,
+        }
+        for name in own.keys() & options.keys():
+            raise per.InvalidArgument(f"{name} is {options[name]!r}; allowed: no {name}, as the sampler sets it")
+        buffer = per.ReplayBuffer(**own, **options)
         self._max_capacity = max_capacity
         self._begin(buffer)
 
@@ -110,7 +134,7 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         Raises
         ------
         InvalidArgument
-            It has another max_capacity, or belongs to no sampler; nothing is changed.
+            It has another max_capacity, refused options, or belongs to no sampler; nothing is changed.
         """
         if other.fields != self._buffer.fields or not other.options["store_next_observation"]:
             raise per.InvalidArgument(f"{what} is a buffer with fields {other.fields}; allowed: a PrioritizedSampler's")
@@ -118,6 +142,7 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
             raise per.InvalidArgument(
                 f"{what} has max_capacity {other.capacity}; allowed: the sampler's, {self._max_capacity}"
             )
+        refuse_other_batches(other.options, **_REFUSED)
         self._keep(other)
 
     def _reach(self, n_indices: int) -> None:
@@ -148,15 +173,43 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
     def update_priority(self, index: Any, priority: Any, *, storage: torchrl.Storage | None = None) -> None:
         """Sets priorities: one for all indices, or one each. In a storage of several dimensions index is [.., ndim]."""
         self._maybe_init_from_storage(storage)
-        flat = torch.as_tensor(index, dtype=torch.long, device=self.device)
-        if storage is not None and storage.ndim > 1:
-            strides = [storage.shape[axis + 1 :].numel() for axis in range(storage.ndim)]
-            flat = (flat * flat.new_tensor(strides)).sum(-1).clamp(min=-1)
+        flat = self._flat(index, storage)
         given = torch.as_tensor(priority, dtype=torch.float, device=self.device)
-        if self._n_indices < self._max_capacity and flat.numel() > 0:
-            self._reach(int(flat.max()) + 1)
-        priorities = given.flatten().expand(flat.numel()) if given.numel() == 1 else given
-        self._buffer.update_priorities(flat.flatten(), priorities)
+        priorities = given.flatten().expand(len(flat)) if given.numel() == 1 else given.flatten()
+        if len(priorities) != len(flat):
+            raise per.InvalidArgument(
+                f"priority has shape {list(given.shape)}; allowed: a number, or {len(flat)}, as index has"
+            )
+        n_reached = int(flat.max()) + 1 if self._n_indices < self._max_capacity and len(flat) > 0 else 0
+        if n_reached > self._n_indices:  # the buffer makes these checks after the indices were added
+            if n_reached > self._max_capacity or flat.min() < -1:
+                raise per.InvalidArgument(
+                    f"index is from {int(flat.min())} to {n_reached - 1}; allowed: -1 to {self._max_capacity - 1}"
+                )
+            if not (priorities.abs() + self._eps).isfinite().all():
+                raise per.InvalidArgument("priority has NaN or infinite entries; allowed: finite numbers")
+            self._reach(n_reached)
+        self._buffer.update_priorities(flat, priorities)
+
+    def _flat(self, index: Any, storage: torchrl.Storage | None) -> torch.Tensor:
+        """The indices as int64[n]."""
+        given = torch.as_tensor(index, device=self.device)
+        if given.numel() > 0 and (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool):
+            raise per.InvalidArgument(f"index is of dtype {given.dtype}; allowed: whole numbers")
+        given = given.long()
+        if storage is None or storage.ndim == 1:
+            return given.flatten()
+        shape = storage.shape
+        if given.shape[-1:] != (len(shape),):
+            raise per.InvalidArgument(f"index has shape {list(given.shape)}; allowed: [.., {len(shape)}]")
+        is_skipped = (given == -1).all(-1)
+        is_wrong = ~is_skipped & ((given < 0) | (given >= given.new_tensor(shape))).any(-1)
+        if is_wrong.any():
+            raise per.InvalidArgument(
+                f"index has {given[is_wrong][0].tolist()}; allowed: 0 and above, below the storage's {list(shape)}"
+            )
+        strides = [shape[axis + 1 :].numel() for axis in range(len(shape))]
+        return torch.where(is_skipped, -1, (given * given.new_tensor(strides)).sum(-1)).flatten()
 
     @property
     def default_priority(self) -> float:
@@ -248,7 +301,8 @@ class ReplayBuffer:
         refuse_other_batches(options)
         self.batch_size, self.priority_key = batch_size, priority_key
         self._options = {"capacity": capacity, "arrays": "torch", **options}
-        self._place = {"arrays": "torch", "device": options.get("device", "cpu")}
+        self._place: dict[str, Any] = {"arrays": "torch", "device": "cpu", "max_heap_bytes": None}
+        self._place |= {name: options[name] for name in ("device", "max_heap_bytes") if name in options}
 
     def add(self, data: TensorDictBase) -> torch.Tensor:
         """Adds one step of each environment. Returns ids, int64 in the shape of data."""
@@ -310,10 +364,17 @@ class ReplayBuffer:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Replaces the buffer by that of a state_dict(). Raises InvalidArgument for other dicts."""
+        if not isinstance(state_dict, Mapping):
+            raise per.InvalidArgument(f"state_dict is {kind_of(state_dict)}; allowed: what state_dict() returned")
         if state_dict and set(state_dict) != {"checkpoint"}:
             raise per.InvalidArgument(f"state_dict has {[*state_dict]}; allowed: what state_dict() returned")
-        data = state_dict.get("checkpoint")
-        self.buffer = None if data is None else per.ReplayBuffer.from_bytes(np.asarray(data), **self._place)
+        if not state_dict:
+            self.buffer = None
+            return
+        data = np.asarray(state_dict["checkpoint"])
+        if data.dtype != np.uint8:
+            raise per.InvalidArgument(f"checkpoint is of dtype {data.dtype}; allowed: uint8")
+        self.buffer = _from_checkpoint(per.ReplayBuffer, data, **self._place)
 
     def dumps(self, path: Path | str) -> None:
         """Writes state_dict() to a file in that folder."""
