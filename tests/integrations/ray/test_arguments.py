@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import warnings
 
@@ -9,7 +10,7 @@ import numpy as np
 import per
 import per.ray
 import pytest
-from common import ENVS, FIELDS, ROWS, assert_same, both, one_buffer, sharded_buffer, step_of, steps_of
+from common import ENVS, FIELDS, LIMITS, ROWS, assert_same, both, one_buffer, sharded_buffer, step_of, steps_of
 
 
 @pytest.fixture
@@ -94,6 +95,7 @@ def test_draws_and_updates_are_refused_as_one_buffer_refuses_them(buffer):
         ({"batch_size": 4, "beta": -1.0}, "^beta is -1"),
         ({"batch_size": 4, "n_step": 2}, "^n_step is 2"),
         ({"batch_size": 4, "n_step": (1, 2)}, r"^n_step is \(1, 2\)"),
+        ({"batch_size": 4, "n_step": [1, 2]}, r"^n_step is \[1, 2\]: shards draw no lengths"),
         ({"batch_size": 99, "scheme": "without_replacement"}, "^batch_size is 99: only 8"),
     ):
         with pytest.raises(per.Error, match=message):
@@ -171,7 +173,8 @@ def test_what_is_wrong_with_a_loader_is_an_error_when_it_is_made(buffer, exact):
         ({"slots": 1025}, r"^slots is 1025: allowed are 1 \.\. 1024$"),
         ({"beta": -1.0}, "^beta is -1"),
         ({"n_step": 2}, "^n_step is 2"),
-        ({"n_step": (1, 2)}, r"^n_step is \(1, 2\)"),
+        ({"n_step": [1, 2]}, r"^n_step is \[1, 2\]: shards draw no lengths"),
+        ({"exact": "no"}, "^exact is 'no'; allowed: True or False$"),
         ({"prioritization": "rank"}, "^prioritization is 'rank'"),
     ):
         with pytest.raises(per.Error, match=message):
@@ -200,6 +203,24 @@ def test_one_environment_needs_no_axis_of_environments(in_process):
         step = {**step, "next_observation": step["observation"]}
         assert np.array_equal(whole.add(**step), buffer.add(**step))
     assert_same(whole.sample(8), buffer.sample(8))
+
+
+@pytest.mark.parametrize("whole_step", [True, False])
+def test_one_step_may_have_an_axis_of_steps(in_process, whole_step):
+    fields = {**FIELDS, "tokens": per.Field(None, "int32", max_length=9)}
+    whole = per.ReplayBuffer(ROWS * ENVS, fields, n_envs=ENVS, seed=7)
+    buffer = per.ray.ReplayBuffer(ROWS * ENVS, fields, n_envs=ENVS, seed=7, shards=4)
+    envs = [5, 0, 3, 2, 7, 1]
+    for seed, env_ids in ((0, None), (1, envs)):
+        n = ENVS if env_ids is None else len(envs)
+        steps = {name: array[None] for name, array in step_of(seed, n).items()}
+        if not whole_step:
+            steps["terminated"], steps["reward"] = steps["terminated"][0], 0.5
+        steps |= {"tokens": [[seed] * e for e in range(n)], "mask": np.arange(n)[None] != 1, "env_ids": env_ids}
+        steps["priorities"] = np.arange(n)[None] + 1.0
+        ids = buffer.add(**steps)
+        assert ids.shape == ((1, n) if whole_step else (n,)) and np.array_equal(whole.add(**steps), ids)
+    assert_same(whole.sample(32), buffer.sample(32))
 
 
 TD_ERRORS = np.array([1.0, -2.0, 3.0, 4.0], np.float32)
@@ -270,3 +291,73 @@ def test_a_mask_of_one_environment_may_have_an_axis(in_process):
     for is_there in (True, False):
         ids = buffer.add(**step, terminated=False, truncated=False, mask=[is_there])
         assert np.ravel(ids).tolist() == [0 if is_there else -1]
+
+
+@pytest.mark.parametrize("draw", ["sample", "loader", "ahead"])
+@pytest.mark.parametrize("limits", [{}, LIMITS | {"samples_per_insert": 50.0, "samples_tolerance": 1000}])
+def test_numbers_of_numpy_draw_as_those_of_python_do(in_process, tmp_path, draw, limits):
+    given = {"n_step": np.int8(1), "beta": np.float32(0.5)}
+    buffer = sharded_buffer(**limits)
+    buffer.extend(**steps_of(np.random.default_rng(1), ENVS, 5))
+    if draw == "sample":
+        for _ in range(5):
+            buffer.sample(np.uint8(200), uniform_fraction=np.float32(0.25), **given)
+    else:
+        with buffer.loader(np.uint8(200), slots=np.uint8(2), exact=np.bool_(draw == "loader"), **given) as batches:
+            for _ in range(5):
+                next(batches)
+    buffer.save(tmp_path)
+    assert json.loads((tmp_path / "coordinator.json").read_text())["limits"]["drawn"] % 200 == 0
+
+
+@pytest.mark.parametrize(
+    ("directory", "message"),
+    [
+        (5, "^directory is 5; allowed: str, bytes, os.PathLike$"),
+        (None, "^directory is None; allowed: str"),
+        ("a\0b", r"^directory is 'a\\x00b'; allowed: paths without a NUL$"),
+        ("", "^directory is ''; allowed: the path of a directory$"),
+        (b"", "^directory is b''; allowed: the path of a directory$"),
+    ],
+)
+def test_what_is_no_directory_is_refused(buffer, tmp_path, monkeypatch, directory, message):
+    monkeypatch.chdir(tmp_path)
+    for call in (buffer.save, per.ray.ReplayBuffer.load):
+        with pytest.raises(per.InvalidArgument, match=message):
+            call(directory)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_steps_than_a_call_may_have_are_not_waited_for(buffer):
+    for count in (-1, (1 << 40) + 1):
+        with pytest.raises(per.InvalidArgument, match=rf"^count is {count}: allowed are 0 \.\. {1 << 40}$"):
+            buffer.wait_to_add(count)
+    buffer.wait_to_add(1 << 40)
+
+
+def test_a_limit_on_memory_is_divided_and_outlives_a_shard(in_process, tmp_path):
+    fields = {"observation": per.Field(), "tokens": per.Field(None, "int32", max_length=2000)}
+    buffer = per.ray.ReplayBuffer(600, fields, n_envs=3, shards=2, max_heap_bytes=900_001)
+
+    def limits(of):
+        return [shard.object._buffer.options["max_heap_bytes"] for shard in of._shards]
+
+    def fill(of):
+        zeros = np.zeros(3)
+        step = {"observation": zeros, "tokens": [[1] * 2000] * 3, "reward": 0, "next_observation": zeros}
+        for _ in range(60):
+            of.add(**step, terminated=zeros == 0, truncated=False)
+
+    expected = limits(buffer)
+    assert sorted(expected) == [300_000, 600_000]
+    with pytest.raises(per.Full, match="max_heap_bytes"):
+        fill(buffer)
+    buffer.save(tmp_path)
+    for shard in buffer._shards:
+        shard.die()
+    for _ in range(3):  # finds them dead, and then back
+        buffer.stats()
+    for each in (buffer, per.ray.ReplayBuffer.load(tmp_path)):
+        assert limits(each) == expected
+        with pytest.raises(per.Full, match="max_heap_bytes"):
+            fill(each)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import per
 import per.ray
@@ -164,12 +166,32 @@ def test_a_checkpoint_that_is_damaged_is_named(buffer, tmp_path):
     buffer.save(tmp_path)
     file = tmp_path / "coordinator.json"
     good = file.read_text()
+
+    def other(**values):
+        return json.dumps(json.loads(good) | values)
+
+    def other_options(**values):
+        options = json.loads(good)["options"] | values
+        return other(options={name: value for name, value in options.items() if value != "missing"})
+
     for wrong, message in (
         ("{", "coordinator.json is damaged"),
         ("[]", "coordinator.json is damaged"),
         ("{}", "coordinator.json is damaged: 'version'"),
         (good.replace('"beta_step"', '"beta"'), "coordinator.json is damaged"),
         (good.replace('"shards": 4', '"shards": 3'), "coordinator.json is damaged"),
+        (other_options(overwrite="missing"), "coordinator.json is damaged: 'overwrite'"),
+        (other_options(overwrite=2), "coordinator.json is damaged: overwrite is 2"),
+        (other_options(capacity="missing"), "coordinator.json is damaged: .*capacity"),
+        (other_options(min_size_to_sample="missing"), "coordinator.json is damaged: 'min_size_to_sample'"),
+        (other_options(n_envs="x"), "coordinator.json is damaged: n_envs is 'x'"),
+        (other(options=[]), "coordinator.json is damaged"),
+        (other(lives=[0, 0, 0, "x"]), "coordinator.json is damaged"),
+        (other(lives=[0, 0, 0, 2**70]), "coordinator.json is damaged"),
+        (other(lives=3), "coordinator.json is damaged: lives or number"),
+        (other(number="x"), "coordinator.json is damaged: number is 'x'"),
+        (good.replace('"drawn": 0', '"drawn": "x"'), "coordinator.json is damaged: drawn is 'x'"),
+        (good.replace('"beta_step": 0', '"beta_step": "x"'), "coordinator.json is damaged: .*beta_step"),
     ):
         file.write_text(wrong)
         with pytest.raises(per.CorruptFile, match=message):

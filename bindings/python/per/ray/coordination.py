@@ -357,7 +357,7 @@ class Coordination:
     @contextlib.contextmanager
     def _counted(self, batch_size: int, is_again: bool = False) -> Iterator[None]:
         """Context of a draw that the rate limiter allows. It counts unless it fails; a repeated draw counted before."""
-        count = 0 if is_again else batch_size
+        count = 0 if is_again else int(batch_size)
         if count:
             self._limits.check_draw(count)
         self._limits.drawn += count

@@ -139,7 +139,8 @@ class ReplayBuffer:
         max_restarts and max_task_retries.
     **options : Any
         As in per.ReplayBuffer; device, arrays, storage, storage_preallocated, keep_times_sampled and max_times_sampled
-        must have their defaults. The rate limiter is shared by all shards.
+        must have their defaults. The rate limiter is shared by all shards. max_heap_bytes is divided among the shards
+        in proportion to their environments; Full is raised once the part of one of them is used up.
 
     Raises
     ------
@@ -212,6 +213,8 @@ class ReplayBuffer:
         for s in range(shards):
             piece = whole.shard(s)
             of_shard = {**of_shards, "capacity": piece.capacity, "n_envs": piece.n_envs, "seed": s}
+            limit = options.get("max_heap_bytes")
+            of_shard["max_heap_bytes"] = limit and max(limit * piece.n_envs // options["n_envs"], 1)
             handles.append(actor.remote(of_shard, Limits(**limits).holds_adds))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         # A call in progress when its process died is repeated, except add.
@@ -267,7 +270,7 @@ class ReplayBuffer:
             ids = np.full(shape, -1, np.int64)
             for s, of_shard in added.items():
                 if len(shape) > axis:
-                    ids[(slice(None),) * axis + (call[s][2],)] = of_shard
+                    ids[..., call[s][2]] = of_shard
                 else:
                     ids[...] = of_shard
             all_ids.append(ids)
@@ -286,10 +289,12 @@ class ReplayBuffer:
         for s in there:
             place = np.flatnonzero(shards == s)
             run = slice(int(place[0]), int(place[-1]) + 1) if env_ids is None else place
-            part = {
-                name: array[(slice(None),) * axis + (run,)] if len(there) > 1 and array.ndim > axis else array
-                for name, array in arrays.items()
-            }
+            part = dict(arrays)
+            for name, array in arrays.items() if len(there) > 1 else ():
+                # The environments are several: a first axis of 1 is that of the one step.
+                before = int(is_extend or (array.ndim > 1 and len(array) == 1))
+                if array.ndim > before:
+                    part[name] = array[(slice(None),) * before + (run,)]
             if env_ids is not None:
                 part["env_ids"] = envs_there[place]
             is_large = sum(map(n_bytes, part.values())) > _LARGE_BYTES
@@ -470,7 +475,8 @@ class ReplayBuffer:
         """
         given = beta, scheme, prioritization, uniform_fraction, normalize_weights
         asked = self._look_at_draw(batch_size, n_step, given)
-        if not 1 <= _options.whole("slots", slots) <= _MAX_SLOTS:
+        exact, slots = _options.flag("exact", exact), _options.whole("slots", slots)
+        if not 1 <= slots <= _MAX_SLOTS:
             raise InvalidArgument(f"slots is {slots}: allowed are 1 .. {_MAX_SLOTS}")
         if not exact:
             chosen = {name: self._options[name] if value is None else value for name, value in asked[-1].items()}
@@ -483,13 +489,17 @@ class ReplayBuffer:
 
     def _look_at_draw(self, batch_size: int, n_step: int | None, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """Arguments for the coordinator, validated before anything is sent."""
-        if isinstance(n_step, tuple):
+        if isinstance(n_step, (tuple, list)):
             raise Unsupported(f"n_step is {n_step}: shards draw no lengths of windows; allowed: an int")
         choices = dict(zip(_CHOICES, given, strict=True))
-        self._steps.look_at_draw(batch_size, {**choices, "n_step": n_step})
+        for name in ("beta", "uniform_fraction"):
+            choices[name] = None if choices[name] is None else _options.real(name, choices[name])
+        size = _options.whole("batch_size", batch_size)
+        length = None if n_step is None else _options.whole("n_step", n_step)
+        self._steps.look_at_draw(size, {**choices, "n_step": length})
         with contextlib.suppress(per.Empty):
-            self._whole.draw(batch_size, **choices)
-        return batch_size, n_step, choices
+            self._whole.draw(size, **choices)
+        return size, length, choices
 
     def _batch(self, draw: Callable[[], Drawn]) -> per.Batch:
         """The rows of a draw; if they are lost, of another draw."""
@@ -549,7 +559,7 @@ class ReplayBuffer:
             That many steps are never allowed.
         """
         steps = self.n_envs if count is None else _options.whole("count", count)
-        if steps < 0:
+        if not 0 <= steps <= 1 << 40:
             raise InvalidArgument(f"count is {steps}: allowed are 0 .. {1 << 40}")
         once_allowed(lambda: get(self._coordinator.check_add.remote(steps)), timeout)
 
@@ -637,9 +647,10 @@ class ReplayBuffer:
         Busy
             A shard is gone.
         """
+        path = _path_of(directory)
         fields = {name: dataclasses.asdict(field) for name, field in self._options["fields"].items()}
         manifest = {"shards": len(self._shards), "options": {**self._options, "fields": fields}}
-        get(self._coordinator.save.remote(os.path.abspath(os.fsdecode(directory)), manifest))
+        get(self._coordinator.save.remote(path, manifest))
 
     @constructor
     def load(
@@ -659,7 +670,7 @@ class ReplayBuffer:
         Unsupported
             The checkpoint is of another version.
         """
-        path = os.path.abspath(os.fsdecode(directory))
+        path = _path_of(directory)
         file = Path(path) / MANIFEST
         try:
             manifest = json.loads(file.read_text())
@@ -667,13 +678,10 @@ class ReplayBuffer:
                 raise Unsupported(f"{file}: version is {manifest['version']}; allowed: {VERSION}")
             options, shards = manifest["options"], _options.whole("shards", manifest["shards"])
             options["fields"] = {name: per.Field(**field) for name, field in options["fields"].items()}
-            CoordinatorState(**manifest["state"])
-            Limits(**manifest["limits"])
-            if len(manifest["lives"]) != shards or manifest["number"] < 1:
-                raise ValueError("lives or number")
+            _look_at_manifest(manifest, shards)
         except OSError as error:
             raise io_error(f"{file}: {error.strerror}", error.errno, path) from None
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise per.CorruptFile(f"{file} is damaged: {error}") from None
         buffer = cls.__new__(cls)
         buffer._create(options, shards, least_shards, timeout, actor_options, manifest, path)
@@ -693,6 +701,27 @@ def _attached(options: dict[str, Any], shards: list[Any], coordinator: Any) -> R
     buffer = ReplayBuffer.__new__(ReplayBuffer)
     buffer._attach(options, shards, coordinator)
     return buffer
+
+
+def _path_of(directory: str | os.PathLike[str]) -> str:
+    path = os.fsdecode(_options.path(directory, "directory"))
+    if not path:
+        raise InvalidArgument(f"directory is {directory!r}; allowed: the path of a directory")
+    return os.path.abspath(path)
+
+
+def _look_at_manifest(manifest: dict[str, Any], shards: int) -> None:
+    """Raises an error if it does not describe a buffer."""
+    options = manifest["options"]
+    _options.flag("overwrite", options["overwrite"])
+    Steps(options, options["n_envs"])
+    per.Coordinator(n_shards=shards, state=CoordinatorState(**manifest["state"]), **_law_options(options))
+    for limits in ({name: options[name] for name in LIMITS}, manifest["limits"]):
+        for name, value in dataclasses.asdict(Limits(**limits)).items():
+            (_options.real if name == "samples_per_insert" else _options.whole)(name, value)
+    lives = np.array(manifest["lives"], np.int64)
+    if lives.shape != (shards,) or (lives < 0).any() or _options.whole("number", manifest["number"]) < 1:
+        raise ValueError("lives or number")
 
 
 def _is_same(given: object, value: object) -> bool:

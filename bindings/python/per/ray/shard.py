@@ -156,7 +156,9 @@ class Shard:
             Cut the running episodes, since other steps will follow.
         """
         if self._buffer is None:
-            self._buffer = per.ReplayBuffer.load(path) if path else per.ReplayBuffer(**self._options)
+            limit = self._options.get("max_heap_bytes")  # a file has none
+            load = per.ReplayBuffer.load
+            self._buffer = load(path, max_heap_bytes=limit) if path else per.ReplayBuffer(**self._options)
             self._version = self._buffer.version
             if cuts:
                 self._buffer.cut()

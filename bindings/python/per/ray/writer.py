@@ -60,8 +60,9 @@ class Steps:
             flags = given.get("terminated"), given.get("truncated")
             given, known = final_observations.insert(key, info, given, None, buffer._inputs, *flags, value_shapes)
             given["next_mask"] = known
+        rows = ids.shape if is_extend else ids.shape[-1:]  # lists of rows have no axis of one step
         return {
-            name: _rows(value, name, ids.shape, value_shapes[name]) if name in value_shapes else _as_numpy(value, name)
+            name: _rows(value, name, rows, value_shapes[name]) if name in value_shapes else _as_numpy(value, name)
             for name, value in given.items()
         }, ids.shape
 
