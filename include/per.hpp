@@ -1802,8 +1802,8 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         return layout_ ? layout_ : std::make_shared<const detail::Layout>(describe());
     }
     void require_own(const char* name, const detail::SharedLayout& layout) const {
-        if (layout == this->layout()) return;
-        throw InvalidArgument(std::string(name) + (layout ? " is of another buffer" : " was moved from"));
+        if (layout != this->layout())
+            throw InvalidArgument(std::string(name) + " was made for another buffer, or was moved from");
     }
     /* Changes one setting. The value that means "unchanged" is refused. */
     template <class T>

@@ -102,9 +102,9 @@ TEST(Handle, of_a_moved_buffer_keeps_what_was_made_for_it) {
     EXPECT_EQ(batch.size(), 0);
     EXPECT_TRUE(batch.ids().empty() && batch.field<float>("observation").empty());
     EXPECT_EQ(batch.get().ids, nullptr);
-    EXPECT_ERROR(second.sample(batch), InvalidArgument, "batch was moved from");
+    EXPECT_ERROR(second.sample(batch), InvalidArgument, "batch was made for another buffer, or was moved from");
     batch = std::move(moved);
-    EXPECT_ERROR(small_buffer().sample(batch), InvalidArgument, "batch is of another buffer");
+    EXPECT_ERROR(small_buffer().sample(batch), InvalidArgument, "batch was made for another buffer");
     second.sample(batch);
     EXPECT_EQ(batch.ids().size(), 5U);
 
