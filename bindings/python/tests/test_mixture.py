@@ -137,7 +137,7 @@ def test_a_pickled_mixture_continues_with_its_buffers():
 
 
 class Named(per.Mixture):
-    """A mixture with arguments of its own."""
+    """Its constructor takes other arguments than that of Mixture."""
 
     def __init__(self, name, sources):
         super().__init__(sources, when_empty="others")

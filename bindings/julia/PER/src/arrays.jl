@@ -106,7 +106,7 @@ function whole_numbers(::Type{T}, name, array) where {T}
     return numbers(T, name, array)
 end
 
-# A mask is no list of ids or indices.
+# Flags of all rows or environments, where a list of some of them is expected.
 refuse_flags(name, array) = nothing
 refuse_flags(name, array::Union{Bool,AbstractArray{Bool}}) =
     invalid("$name has elements of type Bool; allowed: integers, such as findall(flags)")

@@ -262,6 +262,7 @@ function held_array(loader, ::Type{T}, pointer, size) where {T}
     finalizer(_ -> release(handle), memory_of(array))
     return array
 end
+
 # The object that lives as long as an array's memory is in use. Since Julia 1.11 that is its Memory, of which reshape()
 # makes another Array.
 memory_of(array) = array
